@@ -1,0 +1,232 @@
+"""Brings one stage up to date: key, store lookup, worker, commit, publication."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydoit import gates, machine, publish, target
+from pydoit.digest import files_below
+from pydoit.errors import ModelBuildError, StageError, UserError
+from pydoit.graph import Documents, Node, select
+from pydoit.history import History
+from pydoit.keys import digest_of
+from pydoit.process import Outcome, run_worker
+from pydoit.recipe import Recipe
+from pydoit.results import File, Result
+from pydoit.stages import MEASURING
+from pydoit.store import Entry, Store
+from pydoit.workspace import Workspace
+
+Tick = Callable[[float, str], None]
+
+
+class Builder:
+    """The stages of one command over one store; results are kept by (recipe, stage)."""
+
+    def __init__(self, workspace: Workspace, store: Store, history: History, afresh: frozenset[str]) -> None:
+        self.workspace = workspace
+        self.store = store
+        self.history = history
+        self.afresh = afresh
+        self.results: dict[tuple[str, str], Result] = {}
+        self._documents = Documents(workspace)
+
+    def result(self, node: Node, stage: str) -> Result | None:
+        return self.results.get((node.recipe, stage))
+
+    def examine(self, node: Node) -> Result | None:
+        """What can be said without running anything: a hit, a deferral; None when it has to run or nothing is known.
+
+        Reads the store and the workspace, changes neither but for dropping damaged entries.
+        """
+        blocked = self._blocked(node)
+        if blocked is not None:
+            return blocked
+        document, key = self.identify(node)
+        if document is None or key is None:
+            return None
+        if node.stage == "fetch" and self._needs_no_worker(node):
+            return self._local_result(node, key, document)
+        entry = self.store.lookup(key)
+        if entry is not None:
+            return self._found(node, entry)
+        lacking = _lacking(node)
+        return Result(node.stage, "deferred", key, document, reason=lacking) if lacking else None
+
+    def identify(self, node: Node) -> tuple[dict[str, Any] | None, str | None]:
+        """The key document and the action key; None while an upstream output is not known."""
+        inputs: dict[str, dict[str, str]] = {}
+        for stage, patterns in node.reads.items():
+            result = self.result(node, stage)
+            if result is None or not result.is_good:
+                return None, None
+            inputs[stage] = {name: file.sha256 for name, file in select(result.files, patterns).items()}
+        files = {name: self.store.stats.digest(path) for name, path in node.files.items()}
+        files |= {f"model/{name}": self.store.stats.digest(path) for name, path in self._local_files(node).items()}
+        document = self._documents.document(node, inputs, files)
+        return document, digest_of(document)
+
+    def build(self, node: Node, recipe: Recipe, tick: Tick) -> Result:
+        """Bring the stage up to date; the result is recorded whatever it is. Raises nothing but KeyboardInterrupt."""
+        try:
+            result = (None if node.stage in self.afresh else self.examine(node)) or self._build(node, tick)
+            if node.stage == "package" and result.is_good:
+                result = self._publish(node, recipe, result)
+        except StageError as error:
+            result = Result(node.stage, "failed", *self._identity(node), reason=str(error))
+        except (ModelBuildError, OSError) as error:
+            result = Result(node.stage, "failed", *self._identity(node), reason=_text(error))
+        self.results[node.recipe, node.stage] = result
+        return result
+
+    def _identity(self, node: Node) -> tuple[str | None, dict[str, Any]]:
+        with contextlib.suppress(ModelBuildError, OSError):
+            document, key = self.identify(node)
+            return key, document or {}
+        return None, {}
+
+    def _blocked(self, node: Node) -> Result | None:
+        for stage in node.reads:
+            result = self.result(node, stage)
+            if result is not None and result.status == "deferred":
+                return Result(node.stage, "deferred", reason=f"{stage} is deferred: {result.reason}".replace(
+                    "is deferred: fetch is deferred", "is deferred"))  # fmt: skip
+            if result is not None and result.status in ("failed", "skipped"):
+                return Result(node.stage, "skipped", reason=f"{stage} {result.status}")
+        return None
+
+    def _build(self, node: Node, tick: Tick) -> Result:
+        document, key = self.identify(node)
+        if document is None or key is None:
+            raise StageError("an input is missing; build the stages before it first")
+
+        def waiting(seconds: float) -> None:
+            tick(seconds, "waiting for another build of the same")
+
+        with self.store.key_lock(key, waiting):
+            entry = self.store.lookup(key)
+            if entry is not None and node.stage not in self.afresh:
+                return self._found(node, entry, "built by another build meanwhile")
+            return self._work(node, key, document, tick)
+
+    def _work(self, node: Node, key: str, document: dict[str, Any], tick: Tick) -> Result:
+        with self.store.scratch() as folder:
+            inputs = self._lay_out(node, folder / "inputs")
+            out = folder / "out"
+            out.mkdir()
+            job = {"stage": node.stage, "spec": node.spec.model_dump(mode="json"), "out": str(out),
+                   "inputs": {name: str(path) for name, path in inputs.items()}, "root": str(self.workspace.root)}  # fmt: skip
+            outcome = self._run(node, job, folder, tick)
+            status, reason = outcome.result["status"], outcome.result.get("reason", "")
+            measurements = outcome.result.get("measurements", {})
+            if status == "deferred":
+                return Result(node.stage, status, key, document, reason=reason)
+            if status == "failed":
+                where = "" if measurements else f" (log: {self.log(node).relative_to(self.workspace.root)})"
+                return Result(node.stage, "failed", key, document, {}, measurements, outcome.seconds, reason + where)
+            if self.identify(node)[1] != key:
+                raise StageError("an input changed while it was read; build again")
+            entry = self.store.commit(key, node.stage, document, out, measurements, outcome.seconds)
+        return replace(self._found(node, entry), status="built", reason=self._why(node, document))
+
+    def _why(self, node: Node, document: dict[str, Any]) -> str:
+        if node.stage in self.afresh:
+            return "asked for afresh"
+        reasons = self.history.reasons(node.recipe, node.stage, document)
+        shown = "; ".join(str(reason) for reason in reasons[:3])
+        return shown + (f"; and {len(reasons) - 3} more" if len(reasons) > 3 else "") or "its output was not in the store"
+
+    def _run(self, node: Node, job: dict[str, Any], folder: Path, tick: Tick) -> Outcome:
+        def waiting(seconds: float) -> None:
+            tick(seconds, "waiting for a measurement on this machine" if not alone else "waiting to measure alone")
+
+        alone = node.stage in MEASURING or job["spec"].get("on_miss") == "tune"
+        with machine.measuring(waiting) if alone else machine.working(waiting):
+            return run_worker(job, folder, self.log(node), tick)
+
+    def log(self, node: Node) -> Path:
+        """Where the worker's output goes."""
+        return self.workspace.state / "logs" / node.recipe / f"{node.stage}.log"
+
+    def _lay_out(self, node: Node, folder: Path) -> dict[str, Path]:
+        """Views of the inputs, as folders of links: a stage sees the files that its key names, and no others."""
+        inputs: dict[str, Path] = {}
+        for stage, patterns in node.reads.items():
+            view = inputs[stage] = folder / stage
+            view.mkdir(parents=True)
+            result = self.results[node.recipe, stage]
+            for name, file in select(result.files, patterns).items():
+                link = view / name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(file.path)
+            if stage == "fetch":
+                (view / "model").mkdir(exist_ok=True)
+        return inputs | dict(node.files)
+
+    def _found(self, node: Node, entry: Entry, reason: str = "") -> Result:
+        self.store.touch(entry.key)
+        files = {name: File(self.store.blob_path(blob.sha256), blob.sha256) for name, blob in entry.outputs.items()}
+        files |= self._local_as_model(node)
+        return Result(node.stage, "hit", entry.key, entry.document, files, entry.measurements, entry.seconds, reason)
+
+    def _needs_no_worker(self, node: Node) -> bool:
+        spec = node.spec.model_dump()
+        return not spec.get("path") and not spec.get("packages")
+
+    def _local_result(self, node: Node, key: str, document: dict[str, Any]) -> Result:
+        return Result(node.stage, "hit", key, document, self._local_as_model(node), reason="read in place")
+
+    def _local_files(self, node: Node) -> dict[str, Path]:
+        return files_below(node.local, f"model {node.local.name!r}") if node.local is not None else {}
+
+    def _local_as_model(self, node: Node) -> dict[str, File]:
+        stats = self.store.stats
+        return {f"model/{name}": File(path.resolve(), stats.digest(path)) for name, path in self._local_files(node).items()}
+
+    def gate_failures(self, node: Node, recipe: Recipe) -> list[str]:
+        """The gates of a recipe that its measurements miss."""
+        measured = {}
+        for stage in ("verify", "profile"):
+            result = self.results.get((node.recipe, stage))
+            measured[stage] = result.measurements if result is not None and result.is_good else None
+        return gates.failures(recipe.gate, measured)
+
+    def artifact_is_whole(self, node: Node, recipe: Recipe) -> bool:
+        """Whether artifacts/<recipe>/ holds exactly the package's files and the gates hold."""
+        files = self.results[node.recipe, node.stage].files
+        folder = self.workspace.artifacts / node.recipe
+        return publish.is_published(folder, files, self.store.stats) and not self.gate_failures(node, recipe)
+
+    def _publish(self, node: Node, recipe: Recipe, result: Result) -> Result:
+        missed = self.gate_failures(node, recipe)
+        if missed:
+            return replace(result, status="failed", reason="; ".join(missed))
+        folder = self.workspace.artifacts / node.recipe
+        if publish.is_published(folder, result.files, self.store.stats):
+            return result
+        entry = self.store.lookup(str(result.key))
+        if entry is None:
+            raise StageError("the package was removed from the store meanwhile; build again")
+        publish.publish(self.store, entry, folder)
+        return result if result.status == "built" else replace(result, status="restored", reason="copied from the store")
+
+
+def _lacking(node: Node) -> str:
+    """What this machine lacks to run the stage; empty when it can."""
+    if node.stage not in ("verify", "profile"):
+        return ""
+    wanted = target.ResolvedTarget.model_validate(node.spec.model_dump()["target"])
+    if target.runs_here(wanted):
+        return ""
+    return f"needs a {'GPU' if wanted.kind == 'cuda' else 'CPU'} that runs {wanted.arch} code"
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, (ModelBuildError, UserError)):
+        return str(error)
+    detail = getattr(error, "strerror", None) or str(error)
+    return f"{getattr(error, 'filename', '') or 'file'}: {detail}; correct it and build again"

@@ -1,0 +1,103 @@
+"""Digests of source code: a stage's own modules and a user's factory, with everything they import from here."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+from pydoit.keys import digest_of
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+class CodeDigests:
+    """Digest of a module with its imports, followed only inside one root (the package or the workspace).
+
+    A package's `__init__` stands for all files below it, since registries import by name.
+    """
+
+    def __init__(self, root: Path, package: str = "") -> None:
+        self.root = root
+        self.package = package
+        self._direct: dict[Path, tuple[str, frozenset[Path]]] = {}
+
+    def digest(self, module: str) -> dict[str, str]:
+        """sha256 by file name, for `module` and what it imports below the root; empty when it lies elsewhere."""
+        waiting, seen = list(self._files(module)), dict[Path, str]()
+        while waiting:
+            path = waiting.pop()
+            if path in seen:
+                continue
+            seen[path], imports = self._read(path)
+            waiting.extend(imports)
+        return {path.relative_to(self.root).as_posix(): seen[path] for path in sorted(seen)}
+
+    def _read(self, path: Path) -> tuple[str, frozenset[Path]]:
+        if path not in self._direct:
+            data = path.read_bytes()
+            imports: set[Path] = set()
+            if path.suffix == ".py":
+                for name in _imports(data, self._module_name(path), path.name == "__init__.py"):
+                    imports.update(self._files(name))
+            self._direct[path] = (_hash(data), frozenset(imports - {path}))
+        return self._direct[path]
+
+    def _module_name(self, path: Path) -> str:
+        parts = [*path.relative_to(self.root).with_suffix("").parts]
+        if parts[-1] == "__init__":
+            parts.pop()
+        return ".".join([self.package, *parts]) if self.package else ".".join(parts)
+
+    def _files(self, module: str) -> list[Path]:
+        if self.package:
+            if module.partition(".")[0] != self.package:
+                return []
+            module = module.partition(".")[2]
+        base = self.root.joinpath(*module.split(".")) if module else self.root
+        if module and base.with_suffix(".py").is_file():
+            return [base.with_suffix(".py")]
+        if (base / "__init__.py").is_file():
+            if base in (self.root, self.root / "stages") and self.package:
+                return [base / "__init__.py"]
+            return [path for path in sorted(base.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+        return []
+
+
+def _hash(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def _imports(data: bytes, module: str, is_package: bool) -> list[str]:
+    """Absolute names that a source file imports, at any depth; a name may be a module or an object in one."""
+    if b"import" not in data:
+        return []
+    try:
+        tree = ast.parse(data)
+    except SyntaxError:
+        return []
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                kept = parts[: len(parts) - node.level + (1 if is_package else 0)]
+                base = ".".join([*kept, base] if base else kept)
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return names
+
+
+@cache
+def own_code() -> CodeDigests:
+    """Digests of this package's own modules."""
+    return CodeDigests(PACKAGE, "pydoit")
+
+
+def code_digest(files: dict[str, str]) -> str:
+    """One digest for a set of files."""
+    return digest_of(files)

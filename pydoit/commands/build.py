@@ -1,0 +1,193 @@
+"""doit build [RECIPE[@VARIANT]...]: bring recipes up to date."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+from doit.cmd_base import TaskLoader2
+from doit.cmd_run import Run
+from doit.task import Task
+
+from pydoit import process
+from pydoit.commands.base import (
+    EXIT_FAILED,
+    EXIT_GOOD,
+    EXIT_WRONG,
+    SET,
+    TRACEBACK,
+    guarded,
+    original_arguments,
+    parse,
+)
+from pydoit.console import Console
+from pydoit.errors import UserError
+from pydoit.loader import database_settings
+from pydoit.loading import nearest
+from pydoit.results import Result
+from pydoit.session import Options, Session
+from pydoit.stages import STAGES
+from pydoit.tasks import Reporter, make_tasks
+from pydoit.workspace import open_workspace
+
+DRY_RUN = {"name": "dry_run", "long": "dry-run", "short": "", "type": bool, "default": False,
+           "help": "tell what would run and why; run nothing (the same as doit plan)"}  # fmt: skip
+STAGES_OPTION = {"name": "stages", "long": "stages", "short": "", "type": str, "default": "",
+                 "help": "only these stages (a,b) and what they read"}  # fmt: skip
+DEFER = {"name": "defer", "long": "defer", "short": "", "type": bool, "default": True, "inverse": "no-defer",
+         "help": "a stage that needs what this machine lacks is listed as deferred; --no-defer: it is an error"}  # fmt: skip
+LOCKED = {"name": "locked", "long": "locked", "short": "", "type": bool, "default": False,
+          "help": "refuse drift from modelbuild.lock"}  # fmt: skip
+FROZEN = {"name": "frozen", "long": "frozen", "short": "", "type": bool, "default": False,
+          "help": "use modelbuild.lock unquestioned"}  # fmt: skip
+
+
+class _NoTasks(TaskLoader2):  # type: ignore[misc]
+    """Stands in for doit's dodo.py loader until the command has made its own tasks."""
+
+    def __init__(self, tasks: list[Task], settings: dict[str, Any]) -> None:
+        super().__init__()
+        self._tasks = tasks
+        self._settings = settings
+
+    def load_doit_config(self) -> dict[str, Any]:
+        return self._settings
+
+    def load_tasks(self, cmd: Any, pos_args: list[str]) -> list[Task]:
+        return self._tasks
+
+
+class Build(Run):  # type: ignore[misc]
+    """doit's own runner over our tasks."""
+
+    name = "build"
+    doc_purpose = "build recipes: import, optimize, tune, compile, verify, profile, package"
+    doc_usage = "[RECIPE[@VARIANT] ...]"
+    cmd_options = (*Run.cmd_options, DRY_RUN, STAGES_OPTION, SET, DEFER, LOCKED, FROZEN, TRACEBACK)
+    afresh: frozenset[str] = frozenset()
+    only: tuple[str, ...] = ()
+
+    def __init__(self, task_loader: Any = None, **kwargs: Any) -> None:
+        super().__init__(task_loader=_NoTasks([], {}), **kwargs)
+
+    def parse_execute(self, in_args: list[str]) -> int:
+        return guarded(lambda: self._parse_and_run(in_args), in_args)
+
+    def _parse_and_run(self, in_args: list[str]) -> int:
+        options, names = parse(self.cmdparser, original_arguments(self.name, in_args))
+        return self.build(options, names)
+
+    def build(self, options: dict[str, Any], names: list[str]) -> int:
+        """Open the recipes, run their stages through doit, write the reports; the exit status of the contract."""
+        if options["locked"] or options["frozen"]:
+            raise UserError("--locked and --frozen are not supported yet; build without them")
+        session = self.open_session(options, names)
+        if options["dry_run"]:
+            from pydoit.commands.plan import print_plan
+
+            print_plan(session)
+        elif session.loaded:
+            self._run_stages(session, options)
+        return self._finish(session)
+
+    def open_session(self, options: dict[str, Any], names: list[str]) -> Session:
+        """The session with the named recipes, or the workspace's default ones; broken ones are told at once."""
+        workspace = open_workspace()
+        chosen = names or list(workspace.settings.default)
+        if not chosen:
+            raise UserError('nothing to build; name a recipe, or list some as `default = [...]` in modelbuild.toml')
+        session = Session(workspace, Options(tuple(options["set"]), self.only or _stages(options["stages"]), self.afresh, options["defer"]))
+        session.open(chosen)
+        for error in session.broken.values():
+            sys.stderr.write(f"{error}\n")
+        return session
+
+    def _run_stages(self, session: Session, options: dict[str, Any]) -> None:
+        console = Console()
+        stages = session.stages_needed(session.options.stages)
+        session.workspace.state.mkdir(parents=True, exist_ok=True)
+        self.loader = _NoTasks(make_tasks(session, console, stages), database_settings(session))
+        process.reset()
+        previous = signal.signal(signal.SIGTERM, _terminate)
+        try:
+            with session.store.in_use():
+                session.store.sweep()
+                self._run_doit(session, console, options)
+        finally:
+            process.stop_all()
+            signal.signal(signal.SIGTERM, previous)
+            session.write_reports()
+
+    def _run_doit(self, session: Session, console: Console, options: dict[str, Any]) -> None:
+        parameters, _ = self.cmdparser.parse([])
+        parameters.update(
+            {name: options[name] for name in ("num_process", "always", "single", "pdb") if options.get(name) is not None}
+        )
+        parameters.update({"continue": True, "par_type": "thread", "reporter": Reporter(session, console)})
+        parameters.update(database_settings(session))
+        self.execute(parameters, list(session.loaded))
+
+    def _finish(self, session: Session) -> int:
+        statuses = session.statuses()
+        if not session.options.stages or statuses:
+            summarize(session)
+        if session.broken:
+            return EXIT_WRONG
+        bad = [*statuses.get("failed", []), *statuses.get("skipped", [])]
+        if not session.options.defer:
+            bad += statuses.get("deferred", [])
+        return EXIT_FAILED if bad else EXIT_GOOD
+
+
+def summarize(session: Session) -> None:
+    """One line a recipe on stdout: what it came to and the figures that matter."""
+    for recipe in session.loaded:
+        results = session.results(recipe)
+        if not results:
+            continue
+        sys.stdout.write(f"{recipe}: {_verdict(session, recipe, results)}\n")
+        for result in results.values():
+            if result.status == "deferred":
+                sys.stdout.write(f"  {result.stage} is deferred: {result.reason}\n")
+    sys.stdout.flush()
+
+
+def _verdict(session: Session, recipe: str, results: dict[str, Result]) -> str:
+    bad = [f"{result.stage} failed: {result.reason}" for result in results.values() if result.status == "failed"]
+    skipped = [result for result in results.values() if result.status == "skipped"]
+    if skipped:
+        bad.append(f"skipped {', '.join(result.stage for result in skipped)}" + ("" if bad else f": {skipped[0].reason}"))
+    if bad:
+        return "; ".join(bad)
+    done = [result.stage for result in results.values() if result.status in ("built", "restored")]
+    parts = [f"built {', '.join(done)}" if done else "up to date", *_figures(results)]
+    if "package" in results and results["package"].is_good:
+        parts.append((session.workspace.artifacts / recipe).relative_to(session.workspace.root).as_posix() + "/")
+    return "; ".join(parts)
+
+
+def _figures(results: dict[str, Result]) -> list[str]:
+    figures = []
+    verify, profile = results.get("verify"), results.get("profile")
+    if verify is not None and "max_abs" in verify.measurements:
+        values = verify.measurements
+        figures.append(f"max_abs {values['max_abs']:.2g}, cosine {values['cosine']:.7f} ({values.get('samples')} inputs)")
+    if profile is not None and "latency_ms" in profile.measurements:
+        figures.append(f"median {profile.measurements['latency_ms']['median']:.2f} ms")
+    return figures
+
+
+def _stages(text: str) -> tuple[str, ...]:
+    chosen = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in chosen:
+        if name not in STAGES:
+            raise UserError(f"--stages {text}: there is no stage {name!r}; {nearest(name, list(STAGES))}")
+    return chosen or STAGES
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends the command through its `finally` blocks, so that doit's database is saved."""
+    process.stop_all()
+    sys.exit(128 + number)

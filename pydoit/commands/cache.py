@@ -1,0 +1,51 @@
+"""doit cache stats|gc|verify: upkeep of the store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from pydoit import collect
+from pydoit.commands.base import EXIT_FAILED, EXIT_GOOD, FORMAT, TRACEBACK, ModelbuildCommand
+from pydoit.errors import UserError
+from pydoit.loading import nearest
+from pydoit.store import Store
+from pydoit.workspace import Workspace, open_workspace
+
+ACTIONS = ("stats", "gc", "verify")
+MAX_SIZE = {"name": "max_size", "long": "max-size", "short": "", "type": str, "default": "",
+            "help": "gc: size to shrink to, e.g. 20GB (default: the workspace's)"}  # fmt: skip
+MAX_AGE = {"name": "max_age", "long": "max-age", "short": "", "type": float, "default": None,
+           "help": "gc: also drop what was not used for so many days"}  # fmt: skip
+
+
+class Cache(ModelbuildCommand):
+    name = "cache"
+    doc_purpose = "show, check or shrink the store"
+    doc_usage = "stats|gc|verify"
+    cmd_options = (FORMAT, MAX_SIZE, MAX_AGE, TRACEBACK)
+
+    def run(self, options: dict[str, Any], arguments: list[str]) -> int:
+        if len(arguments) != 1 or arguments[0] not in ACTIONS:
+            given = " ".join(arguments)
+            raise UserError(f"doit cache {given}: {nearest(given, list(ACTIONS))}; write `doit cache stats`")
+        workspace = open_workspace()
+        store = Store(workspace.store)
+        facts = {"path": str(store.root), **self._act(arguments[0], store, workspace, options)}
+        if options["format"] == "json":
+            sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        else:
+            for name, value in facts.items():
+                sys.stdout.write(f"{name:<16}{f'{value:,}' if isinstance(value, int) else value}\n")
+        return EXIT_FAILED if facts.get("damaged") else EXIT_GOOD
+
+    def _act(self, action: str, store: Store, workspace: Workspace, options: dict[str, Any]) -> dict[str, Any]:
+        if action == "stats":
+            return asdict(collect.measure(store))
+        if action == "verify":
+            damaged = collect.verify(store)
+            return {"damaged": len(damaged), **{f"removed {name[:12]}": "its stages will run again" for name in damaged}}
+        limit = collect.parse_size(options["max_size"] or workspace.settings.cache.max_size)
+        return asdict(collect.collect(store, limit, options["max_age"]))

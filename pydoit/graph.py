@@ -1,0 +1,196 @@
+"""A recipe -> its stages as nodes with typed specs, and the key document of a node (pure but for file digests)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from pydoit import passes, sources, target, tools
+from pydoit.code import CodeDigests, own_code
+from pydoit.errors import UserError
+from pydoit.frozen import Frozen
+from pydoit.keys import KEY_SCHEMA
+from pydoit.recipe import Recipe
+from pydoit.recipes import LoadedRecipe
+from pydoit.stages import STAGES, load_stage, module_name
+from pydoit.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Node:
+    """One stage of one recipe."""
+
+    recipe: str
+    stage: str
+    spec: Frozen
+    reads: Mapping[str, tuple[str, ...]]
+    """Upstream stage -> patterns of the files that are read; they are part of the key."""
+    after: tuple[str, ...] = ()
+    """Stages that must have ended well before this one starts, though it reads nothing of them."""
+    modules: tuple[str, ...] = ()
+    """The user's own modules that the stage imports."""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """Files of the workspace that are read, by the name under which the stage sees them."""
+    local: Path | None = None
+    """fetch only: a model of the workspace, read in place."""
+    hardware: Mapping[str, str] = field(default_factory=dict)
+    """The hardware that the result depends on."""
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        return (*self.reads, *(name for name in self.after if name not in self.reads))
+
+
+def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
+    """All stages of a recipe in their order."""
+    recipe = loaded.recipe
+    resolved = target.ResolvedTarget(
+        kind=recipe.target.kind,
+        arch=target.resolve_arch(recipe.target.kind, recipe.target.arch),
+        threads=recipe.target.threads,
+    )
+    files = _files(workspace, recipe)
+    nodes = {}
+    for stage in STAGES:
+        module = load_stage(stage)
+        nodes[stage] = Node(
+            recipe=loaded.name,
+            stage=stage,
+            spec=module.Spec.model_validate(_spec(stage, loaded, resolved, files)),
+            reads=dict(module.READS),
+            after=("verify", "profile") if stage == "package" else (),
+            modules=_modules(stage, recipe),
+            files=_files_of(stage, files),
+            local=_local(workspace, recipe) if stage == "fetch" else None,
+            hardware={"cpu": tools.cpu_name()} if stage == "profile" else {},
+        )
+    return nodes
+
+
+def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, files: Mapping[str, Path]) -> dict[str, Any]:
+    """The values of a recipe that a stage reads, as its `Spec` takes them."""
+    recipe = loaded.recipe
+    model = recipe.model.model_dump(mode="json", exclude={"dims", "constants"})
+    where = {"target": resolved.model_dump(mode="json")}
+    if stage == "fetch":
+        remote = recipe.model.path is not None and not sources.is_local(recipe.model.path)
+        reference = {key: model[key] for key in ("path", "revision", "sha256")} if remote else {}
+        return {**reference, "packages": model["packages"]}
+    if stage == "import":
+        return {key: value for key, value in model.items() if key not in ("path", "revision", "sha256", "packages")}
+    if stage == "optimize":
+        return {"passes": _passes(recipe), **where}
+    if stage == "tune":
+        tune = recipe.tune.model_dump(mode="json")
+        searching = recipe.tune.on_miss == "tune"
+        return {
+            "on_miss": tune["on_miss"],
+            "trials": tune["trials"] if searching else None,
+            "budget_seconds": tune["budget"] if searching else None,
+            **where,
+        }
+    if stage in ("compile", "weights"):
+        return where
+    if stage == "verify":
+        return {**recipe.verify.model_dump(mode="json", exclude={"dataset"}), "dataset": _dataset(recipe),
+                "model": _spec("import", loaded, resolved, files), **where}  # fmt: skip
+    if stage == "profile":
+        profile = recipe.profile.model_dump(mode="json", exclude={"shapes"})
+        return {**profile, "inputs": model["inputs"], "seed": recipe.verify.seed, **where}
+    return {"recipe": loaded.name, **where}
+
+
+def _dataset(recipe: Recipe) -> str | None:
+    """A file reaches the stage as its input "dataset" and the key by its digest, so its path is not in the spec."""
+    dataset = recipe.verify.dataset
+    return dataset if dataset is None or ":" in dataset else "file"
+
+
+def _passes(recipe: Recipe) -> list[Any]:
+    if recipe.passes.order is not None:
+        return [{"name": use.name, **use.options} if use.options else use.name for use in recipe.passes.order]
+    return list(passes.PRESETS[recipe.passes.preset or "O2"])
+
+
+def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
+    named = {"records": recipe.tune.records}
+    if recipe.verify.dataset and ":" not in recipe.verify.dataset:
+        named["dataset"] = recipe.verify.dataset
+    found = {}
+    for name, relative in named.items():
+        path = workspace.inside(relative) if relative else None
+        if path is not None and path.is_file():
+            found[name] = path
+    return found
+
+
+def _files_of(stage: str, files: Mapping[str, Path]) -> dict[str, Path]:
+    wanted = {"tune": "records", "verify": "dataset"}.get(stage)
+    return {wanted: files[wanted]} if wanted in files and wanted is not None else {}
+
+
+def _modules(stage: str, recipe: Recipe) -> tuple[str, ...]:
+    names: list[str] = []
+    if stage in ("import", "verify") and recipe.model.factory:
+        names.append(recipe.model.factory)
+    if stage == "verify" and recipe.verify.dataset and ":" in recipe.verify.dataset:
+        names.append(recipe.verify.dataset)
+    if stage == "optimize":
+        names += [use.name for use in recipe.passes.order or () if ":" in use.name]
+    return tuple(name.partition(":")[0] for name in names)
+
+
+def _local(workspace: Workspace, recipe: Recipe) -> Path | None:
+    path = recipe.model.path
+    if path is None or not sources.is_local(path):
+        return None
+    inside = workspace.inside(path)
+    if inside is None:
+        raise UserError(f"{path!r} leaves the workspace; keep the model inside it")
+    return inside
+
+
+def select(files: Mapping[str, Any], patterns: tuple[str, ...]) -> dict[str, Any]:
+    """The output files whose names match one of the patterns."""
+    return {name: value for name, value in files.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+class Documents:
+    """Makes key documents; remembers code digests, which many nodes share."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._user_code = CodeDigests(workspace.root)
+        self._own: dict[str, dict[str, str]] = {}
+        self._user: dict[str, dict[str, str]] = {}
+
+    def document(self, node: Node, inputs: Mapping[str, Mapping[str, str]], files: Mapping[str, str]) -> dict[str, Any]:
+        """Everything that can change the node's output, as a JSON value; its digest is the action key.
+
+        `inputs`: upstream stage -> file -> sha256; `files`: name of a workspace file -> sha256.
+        """
+        module = load_stage(node.stage)
+        return {
+            "schema": KEY_SCHEMA,
+            "stage": node.stage,
+            "config": node.spec.model_dump(mode="json"),
+            "inputs": {stage: dict(names) for stage, names in inputs.items()},
+            "files": dict(files),
+            "tools": {name: tools.version(name) for name in module.TOOLS},
+            "environment": tools.keyed_environment(),
+            "hardware": dict(node.hardware),
+            "code": self._own_code(node.stage),
+            "modules": {name: self._module(name) for name in node.modules},
+        }
+
+    def _own_code(self, stage: str) -> dict[str, str]:
+        if stage not in self._own:
+            self._own[stage] = own_code().digest(module_name(stage))
+        return self._own[stage]
+
+    def _module(self, name: str) -> dict[str, str]:
+        if name not in self._user:
+            self._user[name] = self._user_code.digest(name)
+        return self._user[name]

@@ -1,0 +1,80 @@
+"""The last build of each recipe: what `doit why` compares with and `doit report` shows (disposable)."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydoit.errors import StoreError
+from pydoit.keys import Change, changes, pretty
+from pydoit.results import Result
+
+SCHEMA = 1
+
+
+class History:
+    """artifacts/.modelbuild/builds/<recipe>.json: per stage the last status, key, document and measurements."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "builds"
+        self._read: dict[str, dict[str, Any]] = {}
+
+    def stages(self, recipe: str) -> dict[str, Any]:
+        """Stage -> what was recorded of it; empty when the recipe was never built here."""
+        if recipe not in self._read:
+            try:
+                record = json.loads(self._path(recipe).read_bytes())
+                self._read[recipe] = dict(record["stages"]) if record["schema"] == SCHEMA else {}
+            except (OSError, ValueError, KeyError, TypeError):
+                self._read[recipe] = {}
+        return self._read[recipe]
+
+    def reasons(self, recipe: str, stage: str, document: Mapping[str, Any]) -> list[Change]:
+        """Why a stage with this key document is not the one that was last good: the differences."""
+        before = self.stages(recipe).get(stage, {}).get("document")
+        return changes(before, document) if before else [Change("never built here", "none", "first build")]
+
+    def record(self, recipe: str, results: Mapping[str, Result], keep: Mapping[str, Any]) -> None:
+        """Replace the recipe's record; the document of the last good run of a stage outlives failed ones.
+
+        `keep`: earlier records of stages that this build was not asked for.
+        """
+        before = self.stages(recipe)
+        stages = dict(keep) | {stage: _encode(result, before.get(stage, {})) for stage, result in results.items()}
+        self._read[recipe] = stages
+        write_atomically(self._path(recipe), pretty({"schema": SCHEMA, "recipe": recipe, "stages": stages}))
+
+    def _path(self, recipe: str) -> Path:
+        return self._folder / f"{recipe}.json"
+
+
+def _encode(result: Result, before: Mapping[str, Any]) -> dict[str, Any]:
+    document = dict(result.document) if result.is_good else before.get("document", {})
+    reason, because = result.reason, before.get("because", "")
+    if result.status == "built":
+        because = result.reason
+    return {
+        "status": result.status, "key": result.key, "document": document, "seconds": round(result.seconds, 3),
+        "reason": reason, "because": because, "measurements": dict(result.measurements),
+        "files": {name: file.sha256 for name, file in result.files.items()},
+    }  # fmt: skip
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file that readers see whole or not at all; `StoreError` when the folder cannot be written."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}; correct its rights or free space") from error
+    finally:
+        try:
+            temporary.unlink(missing_ok=True)
+        except OSError:
+            pass  # the error above says more

@@ -1,0 +1,172 @@
+"""PyTorch models: a factory's nn.Module, exported by torch.export and translated to Relax."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from pydoit.errors import UserError
+from pydoit.importers import random_weights
+from pydoit.importers.imported import Imported, finish
+from pydoit.importers.spec import ModelSpec
+from pydoit.objects import did_you_mean, load_object
+from pydoit.random_tensors import picture_like, random_sample
+
+if TYPE_CHECKING:
+    from pydoit.importers import Reference
+
+Builder = Callable[[ModelSpec, Path], nn.Module]
+
+
+class NamedOutputs(nn.Module):  # type: ignore[misc]
+    """Calls the model with keyword arguments and returns the chosen outputs as a tuple."""
+
+    def __init__(self, model: nn.Module, outputs: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self.outputs = outputs
+
+    def forward(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        named = dict(_named_outputs(self.model(**inputs)))
+        return tuple(named[name] for name in self.outputs)
+
+
+def build(spec: ModelSpec, folder: Path) -> nn.Module:
+    """Call the recipe's factory; raises UserError where it is missing or returns something else."""
+    if spec.factory is None:
+        raise UserError('model.factory: source = "torch" needs one; add factory = "module:callable"')
+    factory = load_object(spec.factory, "model.factory")
+    torch.manual_seed(0)
+    model = factory(folder) if _takes_argument(factory) else factory()
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model.factory: {spec.factory!r} returns {type(model).__name__}; return a torch.nn.Module")
+    return model
+
+
+def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
+    """Export the model with its declared static shapes and translate it; parameters keep their state_dict names."""
+    model, samples = prepare(spec, folder, builder)
+    _buffers_to_parameters(model)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
+        program = torch.export.export(model, (), samples, strict=False).run_decompositions()
+    _refuse_unsupported(program)
+    from tvm.relax.frontend.torch import from_exported_program
+
+    module = from_exported_program(program, keep_params_as_input=True, run_ep_decomposition=False)
+    kinds = torch.export.graph_signature.InputKind
+    signature = program.graph_signature.input_specs
+    inputs = [str(item.arg.name) for item in signature if item.kind is kinds.USER_INPUT]
+    stored = [item for item in signature if item.kind is kinds.PARAMETER]
+    variables = dict(zip([item.target for item in stored], module["main"].params[len(inputs) :], strict=True))
+    names = {str(target): str(target).removeprefix("model.") for target in variables}
+    state = {names[str(target)]: program.state_dict[target].detach().numpy() for target in variables}
+    return finish(module, inputs, model.outputs, state, {names[str(t)]: var for t, var in variables.items()})
+
+
+def reference(spec: ModelSpec, folder: Path, builder: Builder = build) -> Reference:
+    """The model in eager float32."""
+    model, _ = prepare(spec, folder, builder)
+
+    def run(inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        with torch.no_grad():
+            results = model(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+        return {name: result.numpy() for name, result in zip(model.outputs, results, strict=True)}
+
+    return run
+
+
+def prepare(spec: ModelSpec, folder: Path, builder: Builder) -> tuple[NamedOutputs, dict[str, torch.Tensor]]:
+    """The model as it is verified and exported, with one seeded input by name in the order of its `forward`."""
+    model = builder(spec, folder).float().eval().requires_grad_(False)
+    names = _input_order(model, spec)
+    inputs = {name: spec.inputs[name] for name in names}
+    if spec.weight_seed is not None:
+        random_weights.fill(model, spec.weight_seed)
+    if spec.calibrate_batch_norm:
+        batches = [picture_like(inputs, spec.weight_seed or 0, i) for i in range(spec.calibrate_batch_norm)]
+        random_weights.calibrate_batch_norm(model, batches)
+    sample = {n: torch.from_numpy(a) for n, a in random_sample(inputs, 0, 0).items()}
+    return NamedOutputs(model, _output_names(model, sample, spec.outputs)), sample
+
+
+def _input_order(model: nn.Module, spec: ModelSpec) -> list[str]:
+    """Declared inputs in the order of `forward`, so that their order in the recipe does not matter."""
+    parameters = inspect.signature(model.forward).parameters
+    open_ended = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values())
+    by_name = [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for name in spec.inputs:
+        if name not in by_name and not open_ended:
+            raise UserError(f"model.inputs.{name}: the model takes no input {name!r}{did_you_mean(name, by_name)}")
+    for name in by_name:
+        if parameters[name].default is inspect.Parameter.empty and name not in spec.inputs:
+            raise UserError(f"model.inputs: the model also needs the input {name!r}; add [model.inputs.{name}]")
+    return [n for n in by_name if n in spec.inputs] + sorted(n for n in spec.inputs if n not in by_name)
+
+
+def _output_names(model: nn.Module, sample: dict[str, torch.Tensor], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    try:
+        with torch.no_grad():
+            known = [name for name, _ in _named_outputs(model(**sample))]
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        declared = ", ".join(f"{name} {str(t.dtype)[6:]} {list(t.shape)}" for name, t in sample.items())
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"model.inputs: the model does not accept {declared} ({reason}); correct shape, dtype or range"
+        ) from error
+    if not known:
+        raise UserError("model.outputs: the model returns no tensor; return a tensor, a tuple or a dict of them")
+    for name in wanted or ():
+        if name not in known:
+            raise UserError(f"model.outputs: the model has no output {name!r}{did_you_mean(name, known)}")
+    return wanted or tuple(known)
+
+
+def _named_outputs(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors in a model's result: dict keys name them, positions number them, one alone is `output`."""
+    if isinstance(value, torch.Tensor):
+        yield name or "output", value
+    elif hasattr(value, "items"):
+        for key, item in value.items():
+            yield from _named_outputs(item, f"{name}_{key}" if name else str(key))
+    elif isinstance(value, (tuple, list)):
+        single = len(value) == 1 and not name
+        for index, item in enumerate(value):
+            yield from _named_outputs(item, "" if single else f"{name or 'output'}_{index}")
+
+
+def _buffers_to_parameters(model: nn.Module) -> None:
+    """Saved float buffers (batch-norm statistics) become parameters: TVM would embed buffers in the code."""
+    saved = set(model.state_dict())
+    for path, module in model.named_modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if buffer.is_floating_point() and f"{path}.{name}" in saved:
+                delattr(module, name)
+                module.register_parameter(name, nn.Parameter(buffer, requires_grad=False))
+
+
+def _refuse_unsupported(program: torch.export.ExportedProgram) -> None:
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+    known = ExportedProgramImporter().convert_map
+    called = Counter(node.target.__name__ for node in program.graph.nodes if node.op == "call_function")
+    missing = {name: count for name, count in sorted(called.items()) if name not in known}
+    if missing:
+        listed = ", ".join(f"{name} ({count})" for name, count in missing.items())
+        raise UserError(f"model: TVM's PyTorch importer lacks these operators: {listed}; rewrite them in the model")
+
+
+def _takes_argument(factory: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD, item.VAR_POSITIONAL) for item in parameters)

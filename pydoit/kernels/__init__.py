@@ -1,0 +1,1 @@
+"""Schedules of TIR functions for CPUs, with parameters that tuning records may set."""

@@ -1,0 +1,72 @@
+"""The blocks of one TIR function as the schedules see them: what is reduced, what comes before and after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydoit.tvm_compat import tirx
+
+DATA_PARALLEL = 0
+REDUCTION = 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: its name, annotation and the extents of its axes (None where an extent is symbolic)."""
+
+    name: str
+    kernel: str
+    spatial: tuple[int | None, ...]
+    reduction: tuple[int | None, ...]
+
+
+def describe_blocks(schedule: Any) -> list[Block]:
+    """Return the blocks below the root in the order of computation."""
+    root = schedule.get_sblock("root")
+    return [_describe(schedule.get(child)) for child in schedule.get_child_blocks(root)]
+
+
+def vectorizable(schedule: Any, name: str) -> bool:
+    """Say whether the last spatial axis of a block is adjacent in memory in its result and in all that it reads.
+
+    An index `panel_width * (axis // width)` in an earlier dimension is allowed beside `axis % width` in the last one:
+    this is how panels of packed weights are read.
+    """
+    block = schedule.get(schedule.get_sblock(name))
+    axes = [axis.var for axis in block.iter_vars if int(axis.iter_type) == DATA_PARALLEL]
+    if not axes:
+        return False
+    axis = axes[-1]
+    written = block.writes[0].region
+    if not _same(written[-1].min, axis):
+        return False
+    return all(_adjacent(read.region, axis) for read in block.reads)
+
+
+def _adjacent(region: Any, axis: Any) -> bool:
+    users = [position for position, extent in enumerate(region) if _uses(extent.min, axis)]
+    if not users:
+        return True
+    last = region[-1].min
+    if users == [len(region) - 1]:
+        return _same(last, axis)
+    return users[-1] == len(region) - 1 and isinstance(last, tirx.FloorMod) and _same(last.a, axis)
+
+
+def _uses(expr: Any, var: Any) -> bool:
+    return any(used.same_as(var) for used in tirx.analysis.undefined_vars(expr))
+
+
+def _same(expr: Any, var: Any) -> bool:
+    return isinstance(expr, type(var)) and bool(expr.same_as(var))
+
+
+def _describe(block: Any) -> Block:
+    spatial: list[int | None] = []
+    reduction: list[int | None] = []
+    for axis in block.iter_vars:
+        extent = int(axis.dom.extent) if isinstance(axis.dom.extent, tirx.IntImm) else None
+        (reduction if int(axis.iter_type) == REDUCTION else spatial).append(extent)
+    kernel = str(block.annotations["pydoit.kernel"]) if "pydoit.kernel" in block.annotations else ""
+    return Block(block.name_hint, kernel, tuple(spatial), tuple(reduction))

@@ -1,0 +1,61 @@
+"""Gives doit's own commands our tasks: a task loader that needs no dodo.py."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from doit.cmd_base import TaskLoader2
+from doit.task import Task
+
+from pydoit.console import Console
+from pydoit.errors import UserError
+from pydoit.session import Options, Session
+from pydoit.tasks import make_tasks
+from pydoit.workspace import open_workspace
+
+
+def database_settings(session: Session) -> dict[str, Any]:
+    """doit's settings: its database lies in the disposable state folder; sqlite3 survives two commands at once."""
+    return {"dep_file": str(session.workspace.state / "doit.db"), "backend": "sqlite3", "verbosity": 2}
+
+
+class ModelbuildLoader(TaskLoader2):
+    """Loads the recipes that the arguments name, or all; `loader = "modelbuild"` under [tool.doit] selects it."""
+
+    cmd_options = ()
+
+    def __init__(self, session: Session | None = None) -> None:
+        super().__init__()
+        self._session = session
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            self._session = Session(open_workspace(), Options())
+        return self._session
+
+    def load_doit_config(self) -> dict[str, Any]:
+        self.session.workspace.state.mkdir(parents=True, exist_ok=True)
+        settings = database_settings(self.session)
+        if self.session.workspace.settings.default:
+            settings["default_tasks"] = list(self.session.workspace.settings.default)
+        return settings
+
+    def load_tasks(self, cmd: Any, pos_args: list[str]) -> list[Task]:
+        """One group a recipe; a broken recipe is told on stderr unless it is the one that was asked for."""
+        session = self.session
+        named = [name.partition(":")[0] for name in pos_args if name and "*" not in name]
+        session.open(named or self.addresses())
+        for address, error in session.broken.items():
+            if address in named:
+                raise error if isinstance(error, UserError) else UserError(str(error))
+            sys.stderr.write(f"{error}\n")
+        return make_tasks(session, Console())
+
+    def addresses(self) -> list[str]:
+        """All recipes with their variants, by name."""
+        from pydoit.recipes import variants
+
+        workspace = self.session.workspace
+        return [address for name in sorted(workspace.recipe_files) for address in (name, *variants(workspace, name))]

@@ -1,0 +1,37 @@
+"""Turns on one machine: stages run side by side, but whatever measures runs alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pydoit.locks import locked
+
+
+@contextlib.contextmanager
+def working(waiting: Callable[[float], None]) -> Iterator[None]:
+    """Work that may run beside other work, but not beside a measurement, in any workspace of this machine."""
+    with contextlib.ExitStack() as stack:
+        with locked(_file("turn"), waiting=waiting):
+            stack.enter_context(locked(_file("work"), shared=True, waiting=waiting))
+        yield
+
+
+@contextlib.contextmanager
+def measuring(waiting: Callable[[float], None]) -> Iterator[None]:
+    """A measurement: waits until all work has ended, and holds further work back in the meantime."""
+    with locked(_file("turn"), waiting=waiting), locked(_file("work"), waiting=waiting):
+        yield
+
+
+def _file(name: str) -> Path:
+    """A lock file that every user of the machine can open, whoever made it."""
+    path = Path(tempfile.gettempdir()) / f"doit-modelbuild-{name}.lock"
+    if not path.exists():
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+            path.chmod(0o666)
+    return path

@@ -1,0 +1,75 @@
+"""LegalizeForCpu: lower operators to TIR, with the project's expressions where TVM's own do not vectorize on CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydoit.kernels import rows, vector_math
+from pydoit.target import vector_lanes
+from pydoit.tvm_compat import Target, relax, te, tirx
+
+_MAPS: dict[str, Callable[[Any], Any]] = {
+    "relax.erf": vector_math.erf,
+    "relax.exp": vector_math.exp,
+    "relax.nn.gelu": vector_math.gelu,
+    "relax.nn.gelu_tanh": vector_math.gelu_tanh,
+    "relax.nn.silu": vector_math.silu,
+    "relax.sigmoid": vector_math.sigmoid,
+    "relax.tanh": vector_math.tanh,
+}
+
+
+@dataclass(frozen=True)
+class LegalizeForCpu:
+    """Lower float32 softmax, layer norm, GELU, sigmoid and the like to vector code, all else as LegalizeOps does."""
+
+    def __call__(self, module: Any) -> Any:
+        """Return the module with every operator that has a lowering as a call of a TIR function."""
+        lanes = vector_lanes(Target.current())
+        custom: dict[str, Any] = {name: _map_lowering(name, function) for name, function in _MAPS.items()}
+        custom["relax.nn.softmax"] = lambda builder, call: _softmax(builder, call, lanes)
+        custom["relax.nn.layer_norm"] = lambda builder, call: _layer_norm(builder, call, lanes)
+        return relax.transform.LegalizeOps(custom)(module)
+
+
+def _map_lowering(name: str, function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    short = name.rpartition(".")[2]
+
+    def lower(builder: Any, call: Any) -> Any:
+        if call.args[0].ty.dtype != "float32":
+            return _standard(name, builder, call)
+
+        def expression(data: Any) -> Any:
+            return te.compute(data.shape, lambda *index: function(data(*index)), name=short)
+
+        return builder.call_te(expression, call.args[0], primfunc_name_hint=short)
+
+    return lower
+
+
+def _softmax(builder: Any, call: Any, lanes: int) -> Any:
+    data = call.args[0]
+    if data.ty.dtype != "float32" or int(call.attrs.axis) not in (-1, len(data.ty.shape) - 1):
+        return _standard("relax.nn.softmax", builder, call)
+    return builder.call_te(rows.softmax, data, lanes, False, primfunc_name_hint="softmax")
+
+
+def _layer_norm(builder: Any, call: Any, lanes: int) -> Any:
+    data, gamma, beta = call.args
+    attrs = call.attrs
+    last = [int(axis) for axis in attrs.axes] in ([-1], [len(data.ty.shape) - 1])
+    static = isinstance(data.ty.shape[-1], tirx.IntImm)
+    if data.ty.dtype != "float32" or not last or not static or not attrs.center or not attrs.scale:
+        return _standard("relax.nn.layer_norm", builder, call)
+    return builder.call_te(
+        rows.layer_norm, data, gamma, beta, float(attrs.epsilon), lanes, primfunc_name_hint="layer_norm"
+    )
+
+
+def _standard(name: str, builder: Any, call: Any) -> Any:
+    """TVM's own lowering of an operator."""
+    from tvm.ir import Op
+
+    return Op.get(name).get_attr("FLegalize")(builder, call)

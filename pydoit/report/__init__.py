@@ -1,0 +1,1 @@
+"""Reports of the last build, as data and as tables."""

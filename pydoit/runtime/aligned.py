@@ -1,0 +1,67 @@
+"""Arrays at the alignment that TVM's kernels assume, and weights mapped from a safetensors file."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT = 64
+"""Bytes; TVM's kernels use aligned vector loads, and a misaligned buffer is a crash."""
+_DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "uint16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """`array` itself where it is contiguous, aligned and writable, else such a copy."""
+    if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
+        return array
+    copy = empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An uninitialized array whose first element lies at a multiple of 64 bytes."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def map_weights(path: Path) -> dict[str, NDArray[Any]]:
+    """Tensors by name, mapped privately from a safetensors file; only those that lie misaligned are copied.
+
+    Raises ValueError for a file that is damaged or no safetensors.
+    """
+    with path.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    header_size = int.from_bytes(memory[:8], "little")
+    if header_size > len(memory) - 8:
+        raise ValueError(f"{path.name} is no safetensors file or is cut off")
+    header = json.loads(memory[8 : 8 + header_size])
+    data = np.frombuffer(memory, dtype=np.uint8)[8 + header_size :]
+    tensors = {}
+    for name, item in header.items():
+        if name == "__metadata__":
+            continue
+        first, last = item["data_offsets"]
+        if last > data.size:
+            raise ValueError(f"{path.name} is cut off: {name!r} lies past its end")
+        view = data[first:last].view(_DTYPES[item["dtype"]]).reshape(item["shape"])
+        tensors[name] = aligned(view)
+    return tensors

@@ -1,0 +1,66 @@
+"""The door to TVM's runtime: tvm_ffi and libtvm_runtime, without the compiler and without importing torch."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_CPU = 1  # DLPack's kDLCPU
+_POOLED_ALLOCATOR = 2
+_BIG_CORES = 1  # runtime.config_threadpool's affinity mode
+
+
+@cache
+def tvm_ffi() -> Any:
+    """The tvm_ffi module with TVM's runtime library loaded.
+
+    tvm_ffi 0.1.14 imports torch when it is installed (for an old Windows conflict and a faster DLPack of torch
+    tensors): seconds and hundreds of megabytes that a model does not need, so torch is hidden meanwhile.
+    """
+    if "tvm_ffi" in sys.modules or "torch" in sys.modules:
+        import tvm_ffi as module
+    else:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        try:
+            import tvm_ffi as module
+        finally:
+            del sys.modules["torch"]
+    _load_runtime_library()
+    return module
+
+
+def _load_runtime_library() -> None:
+    if "tvm" in sys.modules:
+        return
+    package = importlib.util.find_spec("tvm")
+    if package is None or not package.submodule_search_locations:
+        raise ImportError("apache-tvm is not installed: it holds libtvm_runtime, which runs the model")
+    library = Path(package.submodule_search_locations[0]) / "lib" / "libtvm_runtime.so"
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def open_machine(library: Path) -> Any:
+    """Load lib.so and start its Relax virtual machine on the CPU; functions are looked up by machine["main"]."""
+    module = tvm_ffi().load_module(os.fspath(library))
+    machine = module["vm_load_executable"]()
+    machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
+    return machine
+
+
+def set_threads(count: int) -> None:
+    """Use `count` threads (0: one for each CPU that the process may use) in TVM's pool of the calling thread.
+
+    TVM's default is half the CPUs, for hyper-threading. It also pins threads, the caller's too, to the first cores,
+    which slows down everything else in the process: not done unless TVM_BIND_THREADS asks for it.
+    The pool is made once for each thread and can shrink but not grow.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    count = count or len(cpus)
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
+    chosen = [str(cpus[index % len(cpus)]) for index in range(count)]
+    tvm_ffi().get_global_func("runtime.config_threadpool")(_BIG_CORES, count, chosen)

@@ -1,0 +1,152 @@
+"""A loaded artifact: named numpy arrays in, named numpy arrays out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydoit.errors import UserError
+from pydoit.runtime import library as runtime_library
+from pydoit.runtime.aligned import aligned, map_weights
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, extents and element type of one tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def parse(cls, item: Mapping[str, Any]) -> TensorSpec:
+        """From an entry of spec.json or manifest.json."""
+        return cls(item["name"], tuple(item["shape"]), item["dtype"])
+
+
+class Model:
+    """A compiled model with its weights; call it with inputs by name.
+
+    `model(x=array)` returns {name: array}. Inputs are used where they lie if they are contiguous and 64-byte aligned,
+    else copied once; outputs own their memory. Not for several threads at once: one Model a thread.
+    """
+
+    def __init__(
+        self,
+        library: Path,
+        weights: Path | Sequence[Path],
+        inputs: Sequence[Mapping[str, Any]],
+        outputs: Sequence[Mapping[str, Any]],
+        params: Sequence[Mapping[str, Any]],
+        *,
+        entry: str = "main",
+        threads: int = 0,
+    ) -> None:
+        """`inputs`, `outputs` and `params` are the lists of manifest.json; `threads` 0: one for each usable CPU."""
+        runtime_library.set_threads(threads)
+        self.inputs = tuple(TensorSpec.parse(item) for item in inputs)
+        self.outputs = tuple(TensorSpec.parse(item) for item in outputs)
+        self._entry = entry
+        self._machine = runtime_library.open_machine(library)
+        self._function = self._machine[entry]
+        self._ffi = runtime_library.tvm_ffi()
+        files = [weights] if isinstance(weights, Path) else weights
+        self._weights = _ordered_weights(files, [TensorSpec.parse(item) for item in params], self._ffi)
+
+    def __call__(self, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Run once; raises UserError for an unknown or missing name, a wrong dtype or a wrong shape."""
+        results = self.bind(inputs)()
+        return {spec.name: np.from_dlpack(result) for spec, result in zip(self.outputs, results, strict=True)}
+
+    def bind(self, inputs: Mapping[str, NDArray[Any]]) -> Callable[[], Sequence[Any]]:
+        """A function that runs the model on `inputs`, checked and converted once (for timing)."""
+        arguments = self._arguments(inputs)
+
+        def run() -> Sequence[Any]:
+            result = self._function(*arguments)
+            return [result] if isinstance(result, self._ffi.Tensor) else result
+
+        return run
+
+    def trace(self, inputs: Mapping[str, NDArray[Any]]) -> list[tuple[str, float]]:
+        """Names and milliseconds of the kernels of one run, in order; each includes some microseconds of tracing.
+
+        Later calls of this model are traced too, and so slower.
+        """
+        times: list[tuple[str, float]] = []
+        started = 0.0
+
+        def instrument(_function: Any, name: str, is_before: bool, _result: Any, *_arguments: Any) -> None:
+            nonlocal started
+            if not is_before:
+                times.append((str(name), (time.perf_counter() - started) * 1000.0))
+            started = time.perf_counter()
+
+        self._machine["set_instrument"](self._ffi.convert(instrument))
+        self.bind(inputs)()
+        return [(name, milliseconds) for name, milliseconds in times if not name.startswith("vm.builtin.")]
+
+    def _arguments(self, inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
+        known = [spec.name for spec in self.inputs]
+        for name in inputs:
+            if name not in known:
+                raise UserError(f"the model takes no input {name!r}; it takes {', '.join(known)}")
+        return [self._ffi.from_dlpack(aligned(_checked(inputs, spec))) for spec in self.inputs] + self._weights
+
+
+def load(path: Path | str, threads: int | None = None) -> Model:
+    """Load an artifact folder (lib.so, weights/, manifest.json); raises UserError where it is none or is damaged.
+
+    `threads` is the size of TVM's pool; None takes the manifest's target.threads (0: one for each usable CPU).
+    """
+    folder = Path(path)
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: no readable manifest.json ({error}); give the folder of an artifact") from error
+    if manifest.get("schema") != 1:
+        raise UserError(f"{folder}: manifest.json has schema {manifest.get('schema')!r}; this version reads 1")
+    for item in (manifest["library"], *manifest["weights"]):
+        file = folder / item["path"]
+        if not file.is_file() or file.stat().st_size != item["bytes"]:
+            raise UserError(f"{folder}: {item['path']} is missing or has another size than built; copy it again")
+    return Model(
+        folder / manifest["library"]["path"],
+        [folder / item["path"] for item in manifest["weights"]],
+        manifest["inputs"],
+        manifest["outputs"],
+        manifest["params"],
+        entry=manifest["entry"],
+        threads=manifest["target"]["threads"] if threads is None else threads,
+    )
+
+
+def _ordered_weights(files: Sequence[Path], params: Sequence[TensorSpec], ffi: Any) -> list[Any]:
+    tensors: dict[str, NDArray[Any]] = {}
+    for file in files:
+        try:
+            tensors.update(map_weights(file))
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{file}: the weights cannot be read ({error}); build or copy them again") from error
+    missing = [spec.name for spec in params if spec.name not in tensors]
+    if missing:
+        raise UserError(f"the weights lack {missing[0]!r} and {len(missing) - 1} more; build or copy them again")
+    return [ffi.from_dlpack(tensors[spec.name]) for spec in params]
+
+
+def _checked(inputs: Mapping[str, NDArray[Any]], spec: TensorSpec) -> NDArray[Any]:
+    if spec.name not in inputs:
+        raise UserError(f"the input {spec.name!r} is missing; pass {spec.dtype} {list(spec.shape)}")
+    array = np.asarray(inputs[spec.name])
+    if str(array.dtype) != spec.dtype:
+        raise UserError(f"input {spec.name!r}: dtype is {array.dtype}, not {spec.dtype}; convert it with .astype")
+    if array.shape != spec.shape:
+        raise UserError(f"input {spec.name!r}: shape is {list(array.shape)}, not {list(spec.shape)}; reshape or pad it")
+    return array

@@ -1,0 +1,163 @@
+"""One command over a workspace: opened recipes, their nodes, the builder, and what to tell the user meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pydoit.builder import Builder, Tick
+from pydoit.errors import ModelBuildError
+from pydoit.graph import Node, make_nodes
+from pydoit.history import History, write_atomically
+from pydoit.keys import pretty
+from pydoit.recipes import LoadedRecipe, load_recipe
+from pydoit.report.data import make_report
+from pydoit.results import Result
+from pydoit.stages import STAGES
+from pydoit.store import Store
+from pydoit.workspace import Workspace
+
+
+@dataclass
+class Options:
+    """What the command line chose."""
+
+    sets: tuple[str, ...] = ()
+    stages: tuple[str, ...] = STAGES
+    afresh: frozenset[str] = frozenset()
+    defer: bool = True
+
+
+@dataclass
+class Session:
+    """State of one command; stages may run in several threads."""
+
+    workspace: Workspace
+    options: Options = field(default_factory=Options)
+    loaded: dict[str, LoadedRecipe] = field(default_factory=dict)
+    broken: dict[str, ModelBuildError] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._nodes: dict[str, dict[str, Node]] = {}
+        self._guard = threading.RLock()
+        self._touched: set[str] = set()
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.workspace.store)
+
+    @cached_property
+    def history(self) -> History:
+        return History(self.workspace.state)
+
+    @cached_property
+    def builder(self) -> Builder:
+        return Builder(self.workspace, self.store, self.history, self.options.afresh)
+
+    def open(self, addresses: Iterable[str]) -> None:
+        """Load recipes; a broken one is kept aside and blocks no other."""
+        for address in dict.fromkeys(addresses):
+            try:
+                loaded = load_recipe(self.workspace, address, self.options.sets)
+                self._nodes[address] = make_nodes(self.workspace, loaded)
+                self.loaded[address] = loaded
+            except ModelBuildError as error:
+                self.broken[address] = error
+
+    def node(self, recipe: str, stage: str) -> Node:
+        return self._nodes[recipe][stage]
+
+    def stages_needed(self, chosen: Sequence[str]) -> tuple[str, ...]:
+        """The chosen stages with all that they read, in their order."""
+        needed = set(chosen)
+        nodes = next(iter(self._nodes.values()), {})
+        for stage in reversed(STAGES):
+            if stage in needed and stage in nodes:
+                needed |= set(nodes[stage].reads)
+        return tuple(stage for stage in STAGES if stage in needed)
+
+    def examine(self, recipe: str, stage: str) -> Result | None:
+        """What is known of a stage without running anything, its upstream examined first."""
+        with self._guard:
+            return self._examine(recipe, stage)
+
+    def _examine(self, recipe: str, stage: str) -> Result | None:
+        known = self.builder.results.get((recipe, stage))
+        if known is not None:
+            return known
+        node = self.node(recipe, stage)
+        if any(self._examine(recipe, upstream) is None for upstream in node.reads):
+            return None
+        if stage in self.options.afresh:
+            return None
+        result = self.builder.examine(node)
+        if result is not None:
+            self.builder.results[recipe, stage] = result
+        return result
+
+    def is_current(self, recipe: str, stage: str, saved_key: str | None) -> bool:
+        """Whether nothing has to be done for a stage: its key is the saved one, its output is there (and published)."""
+        result = self.examine(recipe, stage)
+        if result is None or result.status != "hit" or result.key != saved_key:
+            return False
+        if stage == "package" and not self.builder.artifact_is_whole(self.node(recipe, stage), self.loaded[recipe].recipe):
+            return False
+        self._touched.add(recipe)
+        return True
+
+    def build(self, recipe: str, stage: str, tick: Tick) -> Result:
+        """Bring a stage up to date; the result is kept."""
+        self._touched.add(recipe)
+        return self.builder.build(self.node(recipe, stage), self.loaded[recipe].recipe, tick)
+
+    def record_failed(self, recipe: str, stage: str, reason: str) -> None:
+        self.builder.results[recipe, stage] = Result(stage, "failed", reason=reason)
+        self._touched.add(recipe)
+
+    def record_skipped(self, recipe: str, stage: str, reason: str = "") -> None:
+        """Note a stage that never started; without a reason, the stages before it that failed are the reason."""
+        failed = [name for name, result in self.results(recipe).items() if result.status == "failed"]
+        reason = reason or f"{', '.join(failed)} failed"
+        self.builder.results[recipe, stage] = Result(stage, "skipped", reason=reason)
+        self._touched.add(recipe)
+
+    def results(self, recipe: str) -> dict[str, Result]:
+        """Results of the recipe's stages so far, in their order."""
+        found = {stage: self.builder.results.get((recipe, stage)) for stage in STAGES}
+        return {stage: result for stage, result in found.items() if result is not None}
+
+    def write_reports(self) -> None:
+        """Record the build and write report.json for every recipe that was looked at."""
+        for recipe in sorted(self._touched):
+            results = self.results(recipe)
+            recorded = self.history.stages(recipe)
+            missing = {name: value for name, value in recorded.items() if name not in results}
+            path = self.workspace.artifacts / recipe / "report.json"
+            if not self._differs(recorded, results) and path.is_file():
+                continue
+            self.history.record(recipe, results, keep=missing)
+            report = make_report(self.workspace, recipe, self.target(recipe), self.history.stages(recipe))
+            write_atomically(path, pretty(report))
+
+    def _differs(self, recorded: dict[str, Any], results: dict[str, Result]) -> bool:
+        return any(
+            (recorded.get(stage, {}).get("status"), recorded.get(stage, {}).get("key")) != (result.status, result.key)
+            or recorded[stage].get("reason") != result.reason
+            for stage, result in results.items()
+        )
+
+    def target(self, recipe: str) -> dict[str, Any]:
+        chosen = self.loaded[recipe].recipe.target
+        spec = self.node(recipe, "compile").spec.model_dump(mode="json")
+        return {**spec.get("target", {}), "precision": chosen.precision}
+
+    def statuses(self) -> dict[str, list[tuple[str, Result]]]:
+        """status -> (recipe, result) of everything looked at."""
+        found: dict[str, list[tuple[str, Result]]] = {}
+        for (recipe, _), result in self.builder.results.items():
+            found.setdefault(result.status, []).append((recipe, result))
+        return found
+

@@ -1,0 +1,40 @@
+"""The stages of a build: the literal list, and the shape that every stage module has."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydoit.frozen import Frozen
+
+STAGES = ("fetch", "import", "optimize", "tune", "compile", "weights", "verify", "profile", "package")
+
+# Stages whose numbers other work on the machine would distort: they run alone.
+MEASURING = frozenset({"profile"})
+
+
+class Stage(Protocol):
+    """What a module of this package holds."""
+
+    TOOLS: tuple[str, ...]
+    """Distributions (and "c++") whose versions belong to the action key."""
+    READS: Mapping[str, tuple[str, ...]]
+    """Upstream stage -> patterns (fnmatch) of the output files that are read."""
+    Spec: type[Frozen]
+    """The recipe's values that this stage reads, and no others."""
+
+    def run(self, spec: Any, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
+        """Write the output files into `out`; return the measurements."""
+        ...
+
+
+def module_name(stage: str) -> str:
+    """Full name of a stage's module; `import` is a keyword, so its module is `import_`."""
+    return f"pydoit.stages.{'import_' if stage == 'import' else stage}"
+
+
+def load_stage(stage: str) -> Any:
+    """The module of a stage (a `Stage`)."""
+    return importlib.import_module(module_name(stage))

@@ -1,0 +1,47 @@
+"""compile: scheduled TIR and Relax become lib.so; the same module and records give the same bytes everywhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydoit.frozen import Frozen
+from pydoit.target import ResolvedTarget, make_tvm_target
+from pydoit.worker import progress
+
+TOOLS = ("apache-tvm", "apache-tvm-ffi", "c++")
+READS = {"optimize": ("module.json",), "tune": ("records.json",)}
+
+
+class Spec(Frozen):
+    """What the code is generated for."""
+
+    target: ResolvedTarget
+    """Kind and arch; the number of threads does not change the code."""
+
+
+def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
+    """Write lib.so, which exports `main`."""
+    from pydoit.kernels.apply import schedule_module
+    from pydoit.records import read_records
+    from pydoit.tvm_compat import load_json, relax, tvm
+
+    module = load_json((inputs["optimize"] / "module.json").read_text(encoding="utf-8"))
+    records = read_records(inputs["tune"] / "records.json")
+    target = make_tvm_target(spec.target)
+    started = time.perf_counter()
+    with target:
+        module = relax.transform.RewriteDataflowReshape()(relax.transform.LegalizeOps()(module))
+    progress("schedule functions")
+    module, summary = schedule_module(module, target, records.decisions(spec.target.arch))
+    scheduled = time.perf_counter()
+    progress(f"generate code for {summary['functions']} functions")
+    tvm.compile(module, target=target).export_library(str(out / "lib.so"))
+    return {
+        **summary,
+        "schedule_seconds": round(scheduled - started, 3),
+        "codegen_seconds": round(time.perf_counter() - scheduled, 3),
+        "library_bytes": (out / "lib.so").stat().st_size,
+    }

@@ -1,0 +1,79 @@
+"""package: the artifact folder, self-contained and the same bytes on every machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydoit.digest import hash_file
+from pydoit.frozen import Frozen
+from pydoit.keys import pretty
+from pydoit.target import ResolvedTarget
+
+TOOLS = ("apache-tvm", "apache-tvm-ffi")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+)
+READS = {
+    "fetch": tuple(f"model/{name}" for name in TOKENIZER_FILES),
+    "optimize": ("spec.json",),
+    "compile": ("lib.so",),
+    "weights": ("model.safetensors",),
+}
+
+
+class Spec(Frozen):
+    """What the manifest says beside the files."""
+
+    recipe: str
+    """Name of the recipe, with its variant."""
+    target: ResolvedTarget
+    """What the library was compiled for."""
+
+
+def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
+    """Copy lib.so, weights/ and tokenizer/, and write manifest.json; no times, paths or hosts in it."""
+    (out / "weights").mkdir()
+    shutil.copyfile(inputs["compile"] / "lib.so", out / "lib.so")
+    shutil.copyfile(inputs["weights"] / "model.safetensors", out / "weights" / "model.safetensors")
+    _copy_tokenizer(inputs.get("fetch"), out / "tokenizer")
+    described = json.loads((inputs["optimize"] / "spec.json").read_bytes())
+    manifest = {
+        "schema": 1,
+        "recipe": spec.recipe,
+        "target": spec.target.model_dump(),
+        "library": _file(out, "lib.so"),
+        "weights": [_file(out, "weights/model.safetensors")],
+        "entry": described["entry"],
+        "inputs": described["inputs"],
+        "outputs": described["outputs"],
+        "params": described["weights"],
+        "toolchain": {name: importlib.metadata.version(name) for name in TOOLS},
+    }
+    (out / "manifest.json").write_bytes(pretty(manifest))
+    return {"bytes": sum(path.stat().st_size for path in out.rglob("*") if path.is_file())}
+
+
+def _copy_tokenizer(fetched: Path | None, folder: Path) -> None:
+    found = [fetched / "model" / name for name in TOKENIZER_FILES] if fetched else []
+    for path in found:
+        if path.is_file():
+            folder.mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / path.name)
+
+
+def _file(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    return {"path": name, "sha256": hash_file(path), "bytes": path.stat().st_size}

@@ -1,0 +1,229 @@
+"""The content-addressed store: blobs by sha256, and action entries that name the blobs a stage wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydoit.digest import StatCache, hash_file
+from pydoit.errors import StoreError
+from pydoit.keys import canonical, digest_of
+from pydoit.locks import locked, try_locked
+
+STORE_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Blob:
+    """One file of an output."""
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a stage produced under an action key: files by relative name, and measurements beside them."""
+
+    key: str
+    stage: str
+    document: Mapping[str, Any]
+    outputs: Mapping[str, Blob]
+    measurements: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def output_digest(self) -> str:
+        return digest_of({name: blob.sha256 for name, blob in self.outputs.items()})
+
+
+class Store:
+    """A folder shared by workspaces, branches and concurrent builds.
+
+    A blob is written to a temporary name and renamed; the entry comes last, so an entry never names a blob that is
+    not there, and a process killed at any point leaves only temporary files, which the next build sweeps away.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.stats = StatCache(root / "stat.db")
+
+    def blob_path(self, sha256: str) -> Path:
+        return self.root / "blobs" / sha256[:2] / sha256
+
+    def entry_path(self, key: str) -> Path:
+        return self.root / "actions" / key[:2] / f"{key}.json"
+
+    def lookup(self, key: str) -> Entry | None:
+        """The entry of `key` when it is whole: well-formed, and every blob present with its bytes unchanged.
+
+        A damaged blob is removed together with the entry, so that the stage runs again.
+        """
+        path = self.entry_path(key)
+        try:
+            entry = _decode(key, json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            path.unlink(missing_ok=True)
+            return None
+        except OSError as error:
+            raise _store_error(error, path) from error
+        damaged = [blob for blob in entry.outputs.values() if not self._is_whole(blob)]
+        for blob in damaged:
+            self.blob_path(blob.sha256).unlink(missing_ok=True)
+        if damaged:
+            path.unlink(missing_ok=True)
+            return None
+        return entry
+
+    def touch(self, key: str) -> None:
+        """Note that the entry was used, for the order of garbage collection."""
+        with contextlib.suppress(OSError):
+            os.utime(self.entry_path(key))
+
+    def _is_whole(self, blob: Blob) -> bool:
+        path = self.blob_path(blob.sha256)
+        try:
+            return path.stat().st_size == blob.bytes and self.stats.digest(path) == blob.sha256
+        except OSError:
+            return False
+
+    def commit(self, key: str, stage: str, document: Mapping[str, Any], out: Path, measurements: Mapping[str, Any],
+               seconds: float) -> Entry:  # fmt: skip
+        """Move the files below `out` into the store and write the entry; the entry is the last thing written."""
+        try:
+            outputs = {path.relative_to(out).as_posix(): self._add(path) for path in sorted(out.rglob("*")) if path.is_file()}
+            entry = Entry(key, stage, document, outputs, measurements, round(seconds, 3))
+            self._write(self.entry_path(key), canonical(_encode(entry)))
+        except OSError as error:
+            raise _store_error(error, self.root) from error
+        return entry
+
+    def _add(self, path: Path) -> Blob:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        sha256, size = hash_file(path), path.stat().st_size
+        target = self.blob_path(sha256)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o444)
+        os.replace(path, target)
+        self.stats.trust(target, sha256)
+        return Blob(sha256, size)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def restore(self, entry: Entry, name: str, destination: Path) -> None:
+        """Copy one output file out (a reflink where the file system can), checking its bytes on the way."""
+        blob = entry.outputs[name]
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        temporary = destination.with_name(f".{destination.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            shutil.copyfile(self.blob_path(blob.sha256), temporary)
+            if hash_file(temporary) != blob.sha256:
+                self.blob_path(blob.sha256).unlink(missing_ok=True)
+                raise StoreError(f"a stored file was damaged ({blob.sha256[:12]}) and has been removed; build again")
+            os.replace(temporary, destination)
+        except OSError as error:
+            raise _store_error(error, destination) from error
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def link_out(self, entry: Entry, names: tuple[str, ...] | None, folder: Path) -> None:
+        """Lay a read-only view of output files into `folder` as symbolic links to the blobs."""
+        for name, blob in entry.outputs.items():
+            if names is None or name in names:
+                link = folder / name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(self.blob_path(blob.sha256))
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep garbage collection away while a build runs."""
+        try:
+            with locked(self.root / "locks" / "store.lock", shared=True):
+                yield
+        except (PermissionError, NotADirectoryError, FileExistsError) as error:
+            raise _store_error(error, self.root) from error
+
+    @contextlib.contextmanager
+    def key_lock(self, key: str, waiting: Callable[[float], None] | None = None) -> Iterator[None]:
+        """One process at a time works on an action key."""
+        with locked(self.root / "locks" / f"{key}.lock", waiting=waiting):
+            yield
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A temporary folder on the store's file system; swept by a later build when this process dies."""
+        folder = self.root / "tmp" / uuid.uuid4().hex
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise _store_error(error, folder) from error
+        with locked(folder / "owner.lock"):
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def sweep(self) -> int:
+        """Remove temporary folders whose owner is gone; returns how many."""
+        removed = 0
+        for folder in self.root.glob("tmp/*"):
+            with try_locked(folder / "owner.lock") as free:
+                if free or (not (folder / "owner.lock").exists() and _age_seconds(folder) > 60):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    removed += 1
+        return removed
+
+
+def _age_seconds(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _encode(entry: Entry) -> dict[str, Any]:
+    return {"schema": STORE_SCHEMA, **asdict(entry)}
+
+
+def _decode(key: str, value: Any) -> Entry:
+    if value["schema"] != STORE_SCHEMA or value["key"] != key or digest_of(value["document"]) != key:
+        raise ValueError("not an entry of this key")
+    outputs = {str(name): Blob(str(blob["sha256"]), int(blob["bytes"])) for name, blob in value["outputs"].items()}
+    if any(not _is_safe(name) or len(blob.sha256) != 64 or not blob.sha256.isalnum() for name, blob in outputs.items()):
+        raise ValueError("an output name leaves its folder")
+    return Entry(key, str(value["stage"]), value["document"], outputs, dict(value["measurements"]), float(value["seconds"]))
+
+
+def _is_safe(name: str) -> bool:
+    return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+
+
+def _store_error(error: OSError, path: Path) -> StoreError:
+    if error.errno == errno.ENOSPC:
+        return StoreError(f"the disk is full while writing {path}; free space or run `doit cache gc`")
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return StoreError(f"{path} cannot be written ({error.strerror}); correct its rights or set MODELBUILD_CACHE")
+    return StoreError(f"{path}: {error.strerror or error}; check the disk")

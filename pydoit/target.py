@@ -1,0 +1,121 @@
+"""What the code is compiled for: names of CPUs and GPUs, their vector widths, the TVM target made of them."""
+
+from __future__ import annotations
+
+import difflib
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+from pydoit.errors import UserError
+from pydoit.frozen import Frozen
+
+# /proc/cpuinfo flags that a level of the x86-64 psABI adds to the level below.
+X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("x86-64-v2", frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"})),
+    ("x86-64-v3", frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})),
+    ("x86-64-v4", frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})),
+)
+
+# fp32 lanes of one vector register by LLVM's name of the CPU.
+CPU_LANES: dict[str, int] = {
+    **dict.fromkeys(("x86-64", "x86-64-v2", "nehalem", "westmere", "generic"), 4),
+    **dict.fromkeys(("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "arrowlake"), 8),
+    **dict.fromkeys(("znver1", "znver2", "znver3"), 8),
+    **dict.fromkeys(("x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "icelake-client"), 16),
+    **dict.fromkeys(("icelake-server", "sapphirerapids", "emeraldrapids", "graniterapids"), 16),
+    **dict.fromkeys(("znver4", "znver5"), 16),
+}
+
+KINDS = ("cpu", "cuda")
+
+
+class ResolvedTarget(Frozen):
+    """A target without "native" in it: the same value means the same code on every machine."""
+
+    kind: str
+    """"cpu" or "cuda"."""
+    arch: str
+    """LLVM's name of the CPU ("x86-64-v4", "sapphirerapids") or NVIDIA's of the GPU ("sm_90")."""
+    threads: int = 0
+    """Threads at run time, 0 for all; the library's bytes do not depend on it."""
+
+
+def resolve_arch(kind: str, arch: str) -> str:
+    """Turn `arch` into an explicit name; "native" is the highest x86-64 level that this CPU has.
+
+    Raises UserError with the nearest match when kind or arch is unknown.
+    """
+    if kind not in KINDS:
+        raise UserError(f'target kind "{kind}" is unknown; {_suggest(kind, KINDS)}')
+    if kind == "cuda":
+        return _resolve_cuda(arch)
+    if arch == "native":
+        return native_arch(_cpu_flags())
+    if arch not in CPU_LANES:
+        raise UserError(f'target arch "{arch}" is unknown; {_suggest(arch, ("native", *CPU_LANES))}')
+    return arch
+
+
+def native_arch(flags: frozenset[str]) -> str:
+    """Return the highest x86-64 level whose flags are all in `flags`, "generic" on other machines."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return "generic"
+    best = "x86-64"
+    for name, needed in X86_LEVELS:
+        if not needed <= flags:
+            break
+        best = name
+    return best
+
+
+def runs_here(target: ResolvedTarget) -> bool:
+    """Say whether this machine can execute CPU code for `target` (by vector width; CUDA is never answered yes)."""
+    if target.kind != "cpu":
+        return False
+    return CPU_LANES[target.arch] <= CPU_LANES[native_arch(_cpu_flags())]
+
+
+def make_tvm_target(target: ResolvedTarget) -> Any:
+    """Return the `tvm.target.Target` that code is generated for; it does not depend on the number of threads."""
+    from pydoit.tvm_compat import Target
+
+    if target.kind == "cuda":
+        return Target({"kind": "cuda", "arch": target.arch, "host": {"kind": "llvm", "mcpu": "x86-64-v3"}})
+    if target.arch == "generic":
+        return Target({"kind": "llvm"})
+    return Target({"kind": "llvm", "mcpu": target.arch})
+
+
+def vector_lanes(tvm_target: Any) -> int:
+    """Return the fp32 lanes of one vector register of a TVM target made by `make_tvm_target`."""
+    return CPU_LANES.get(str(tvm_target.attrs.get("mcpu", "generic")), 4)
+
+
+def vector_registers(tvm_target: Any) -> int:
+    """Return how many vector registers code may count on: 32 with AVX-512, otherwise 16."""
+    return 32 if vector_lanes(tvm_target) == 16 else 16
+
+
+def _resolve_cuda(arch: str) -> str:
+    if re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+        return arch
+    raise UserError(f'target arch "{arch}" is no CUDA architecture; write it like "sm_90"')
+
+
+def _suggest(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"? ' if near else ""
+    return f"{hint}known: {', '.join(known)}"
+
+
+def _cpu_flags() -> frozenset[str]:
+    """Return the CPU's feature flags as Linux names them; nothing where /proc/cpuinfo is missing."""
+    path = Path("/proc/cpuinfo")
+    if not path.exists():
+        return frozenset()
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("flags"):
+            return frozenset(line.partition(":")[2].split())
+    return frozenset()

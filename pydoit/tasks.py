@@ -1,0 +1,131 @@
+"""A session's stages as doit tasks: a task a stage, a group a recipe."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from doit.exceptions import TaskFailed, UnmetDependency
+from doit.task import Task
+
+from pydoit.console import Console
+from pydoit.session import Session
+from pydoit.stages import STAGES
+
+DESCRIPTIONS = {
+    "fetch": "bring the model's files here and check their digests",
+    "import": "model -> Relax module and parameters",
+    "optimize": "run the recipe's passes: Relax -> fused TIR",
+    "tune": "match the tuning records with the module",
+    "compile": "module and records -> lib.so",
+    "weights": "parameters -> the weights that the library takes",
+    "verify": "compare the library with the reference",
+    "profile": "measure latency, throughput and memory",
+    "package": "assemble and publish the artifact",
+}
+
+
+def make_tasks(session: Session, console: Console, stages: Iterable[str] = STAGES) -> list[Task]:
+    """Tasks of all recipes that the session has loaded."""
+    chosen = tuple(stages)
+    tasks: list[Task] = []
+    for recipe in session.loaded:
+        names = [f"{recipe}:{stage}" for stage in chosen]
+        tasks.append(Task(recipe, None, task_dep=names, has_subtask=True, doc=session.loaded[recipe].recipe.description))
+        tasks += [_stage_task(session, console, recipe, stage, chosen) for stage in chosen]
+    return tasks
+
+
+def _stage_task(session: Session, console: Console, recipe: str, stage: str, chosen: tuple[str, ...]) -> Task:
+    needed = [f"{recipe}:{name}" for name in session.node(recipe, stage).upstream if name in chosen]
+
+    def is_current(task: Task, values: Mapping[str, Any]) -> bool:
+        return session.is_current(recipe, stage, values.get("key"))
+
+    def run() -> Any:
+        console.started(recipe, stage)
+        result = session.build(recipe, stage, lambda seconds, text: console.running(recipe, stage, seconds, text))
+        console.ended(recipe, result)
+        if result.is_good:
+            return {"key": result.key}
+        if result.status == "deferred" and session.options.defer:
+            return {"key": None}
+        return TaskFailed(result.reason or result.status, report=False)
+
+    return Task(
+        f"{recipe}:{stage}",
+        [run],
+        uptodate=[is_current],
+        task_dep=needed,
+        subtask_of=recipe,
+        doc=DESCRIPTIONS.get(stage, stage),
+        io={"capture": False},
+        clean=[(_clean, [session, recipe])] if stage == "package" else [],
+        meta={"recipe": recipe, "stage": stage},
+    )
+
+
+def _clean(session: Session, recipe: str, dryrun: bool) -> None:
+    """Remove the recipe's artifact; the store keeps its entries."""
+    folder = session.workspace.artifacts / recipe
+    if folder.is_dir():
+        sys.stdout.write(f"removing {folder.relative_to(session.workspace.root)}\n")
+        if not dryrun:
+            shutil.rmtree(folder)
+
+
+class Reporter:
+    """doit's reporter interface: hits and skips are noted, everything else was shown when it happened."""
+
+    desc = "doit-modelbuild"
+
+    def __init__(self, session: Session, console: Console) -> None:
+        self._session = session
+        self._console = console
+
+    def initialize(self, tasks: Mapping[str, Task], selected_tasks: Iterable[str]) -> None:
+        """Nothing to prepare."""
+
+    def get_status(self, task: Task) -> None:
+        """Called before a task is looked at."""
+
+    def execute_task(self, task: Task) -> None:
+        """Shown by the task itself."""
+
+    def add_success(self, task: Task) -> None:
+        """Shown by the task itself."""
+
+    def skip_uptodate(self, task: Task) -> None:
+        """A hit; told once a recipe at the end."""
+
+    def skip_ignore(self, task: Task) -> None:
+        if task.meta is not None:
+            self._session.record_skipped(task.meta["recipe"], task.meta["stage"], "ignored by `doit ignore`")
+
+    def add_failure(self, task: Task, fail: Any) -> None:
+        """A failed stage has told its reason; one that never started is noted as skipped, a fault of ours is shown."""
+        if task.meta is None:  # the recipe's group: its stages have told
+            return
+        recipe, stage = task.meta["recipe"], task.meta["stage"]
+        known = self._session.builder.results.get((recipe, stage))
+        if known is not None and not known.is_good:
+            return
+        if isinstance(fail, UnmetDependency):
+            self._session.record_skipped(recipe, stage)
+            return
+        self._session.record_failed(recipe, stage, fail.get_msg().strip().splitlines()[-1])
+        self._console.note(fail.get_msg())
+
+    def cleanup_error(self, exception: Any) -> None:
+        self._console.note(exception.get_msg())
+
+    def runtime_error(self, message: str) -> None:
+        self._console.note(message)
+
+    def teardown_task(self, task: Task) -> None:
+        """Stages have no teardown."""
+
+    def complete_run(self) -> None:
+        """The command prints the summary."""

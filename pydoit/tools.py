@@ -1,0 +1,92 @@
+"""Identities of what takes part in a build and is not ours: distributions, the C++ compiler, the CPU."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+CXX = "c++"
+ABSENT = "absent"
+
+# What a worker may see of the environment; everything else is dropped, so that it cannot change a result.
+PASSED = (
+    "PATH", "HOME", "USER", "LOGNAME", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
+    "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "PIP_CERT",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_DEFAULT_TIMEOUT",
+    "PIP_TRUSTED_HOST", "PIP_CACHE_DIR",
+    "HF_HOME", "HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE",
+    "MODELBUILD_TRACEBACK",
+)  # fmt: skip
+# Passed too, and part of the key, because they change what comes out.
+KEYED = ("CXX", "CXXFLAGS", "LDFLAGS", "OPENBLAS_CORETYPE", "TRITON_DEFAULT_FP_FUSION")
+# The same for every worker.
+FIXED = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false",
+         "PYTHONDONTWRITEBYTECODE": "1", "SOURCE_DATE_EPOCH": "0"}  # fmt: skip
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment of a worker process: the allowed variables and the fixed ones."""
+    allowed = {name: os.environ[name] for name in (*PASSED, *KEYED) if name in os.environ}
+    return {**allowed, **FIXED}
+
+
+def keyed_environment() -> dict[str, str]:
+    """The variables that change results and are set, for the action key."""
+    return {name: os.environ[name] for name in KEYED if os.environ.get(name)}
+
+
+@cache
+def version(name: str) -> str:
+    """Version of an installed distribution, of the C++ compiler for `c++`, or "absent"."""
+    if name == CXX:
+        return compiler_version()
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ABSENT
+
+
+def compiler() -> str | None:
+    """Path of the C++ compiler that links libraries: $CXX, or the first of g++, clang++, c++."""
+    chosen = os.environ.get("CXX")
+    names = [chosen] if chosen else ["g++", "clang++", "c++"]
+    return next((path for path in map(shutil.which, names) if path), None)
+
+
+@cache
+def compiler_version() -> str:
+    """First line of `c++ --version` and of its linker's; "absent" without a compiler."""
+    path = compiler()
+    if path is None:
+        return ABSENT
+    linker = _first_line([path, "-Wl,--version"])
+    return f"{_first_line([path, '--version'])}; {linker}"
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20, env={**os.environ, "LC_ALL": "C"})
+    except (OSError, subprocess.SubprocessError):
+        return ABSENT
+    lines = (result.stdout or result.stderr).splitlines()
+    return lines[0].strip() if lines else ABSENT
+
+
+@cache
+def cpu_name() -> str:
+    """Model name of the CPU with its core count, the hardware that a measured time depends on."""
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores"

@@ -1,0 +1,46 @@
+"""The only door to TVM's moving namespaces; import it inside functions, because it imports TVM."""
+
+from __future__ import annotations
+
+import inspect
+
+
+def seed_inspect() -> None:
+    """Tell `inspect` which modules the frozen importlib frames belong to.
+
+    TVM 0.27 calls `inspect.stack()` once for each `@T.prim_func`; for a `<frozen ...>` frame that walks all of
+    sys.modules, so that `tvm.s_tir.tensor_intrin` takes 40 s to import instead of 4. Drop this when TVM reads the
+    caller's frame alone.
+    """
+    known: dict[str, str] = inspect.modulesbyfile  # type: ignore[attr-defined]
+    known["<frozen importlib._bootstrap>"] = "_frozen_importlib"
+    known["<frozen importlib._bootstrap_external>"] = "_frozen_importlib_external"
+
+
+seed_inspect()
+
+import tvm  # noqa: E402
+from tvm import ir, relax, te, tirx, topi  # noqa: E402
+from tvm.ir import IRModule, load_json, save_json  # noqa: E402
+from tvm.relax.expr_functor import PyExprMutator, mutator  # noqa: E402
+from tvm.s_tir import Schedule, meta_schedule  # noqa: E402
+from tvm.target import Target  # noqa: E402
+from tvm_ffi import structural_equal  # noqa: E402
+
+__all__ = [
+    "IRModule",
+    "PyExprMutator",
+    "Schedule",
+    "Target",
+    "ir",
+    "load_json",
+    "meta_schedule",
+    "mutator",
+    "relax",
+    "save_json",
+    "structural_equal",
+    "te",
+    "tirx",
+    "topi",
+    "tvm",
+]

@@ -1,0 +1,111 @@
+"""Shared by all tests: a small workspace with a real model, its own store, and a way to run doit in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+FACTORY = '''\
+"""Models of the test workspace."""
+
+from pathlib import Path
+
+from torch import nn
+
+from recipes.parts import block
+
+
+def build(folder: Path) -> nn.Module:
+    return nn.Sequential(block(3, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+'''
+
+PARTS = '''\
+"""Imported by the factory, so that the closure of a module is tested."""
+
+from torch import nn
+
+
+def block(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU())
+'''
+
+RECIPE = """\
+schema = 1
+description = "a tiny net"
+
+[model]
+source = "torch"
+factory = "recipes.tiny_net:build"
+weights = "random:0"
+
+[model.inputs.input]
+shape = [1, 3, 8, 8]
+
+[passes]
+preset = "O1"
+
+[verify]
+samples = 2
+
+[profile]
+warmup = 1
+repeat = 3
+"""
+
+
+@dataclass
+class TestWorkspace:
+    """A workspace folder with its own store."""
+
+    __test__ = False
+    root: Path
+    cache: Path
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.root / name
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        return {**os.environ, "MODELBUILD_CACHE": str(self.cache), **variables}
+
+    def doit(self, *arguments: str, cwd: str = ".", **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run `doit` as a user does, in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "doit", *arguments], cwd=self.root / cwd, env=self.environment(**variables),
+            capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+
+
+def make_workspace(folder: Path) -> TestWorkspace:
+    """A workspace with the recipe `tiny`."""
+    workspace = TestWorkspace(folder / "workspace", folder / "cache")
+    workspace.write("modelbuild.toml", 'schema = 1\ndefault = ["tiny"]\n')
+    workspace.write("recipes/tiny_net.py", FACTORY)
+    workspace.write("recipes/parts.py", PARTS)
+    workspace.write("recipes/tiny.toml", RECIPE)
+    return workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> TestWorkspace:
+    return make_workspace(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestWorkspace]:
+    """One workspace for the tests of a module that build on one another."""
+    return make_workspace(tmp_path_factory.mktemp("module"))
