@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydoit import gates, machine, publish, target
+from pydoit import gates, machine, publish
 from pydoit.digest import files_below
 from pydoit.errors import ModelBuildError, StageError, UserError
-from pydoit.graph import Documents, Node, select
 from pydoit.history import History
 from pydoit.keys import digest_of
+from pydoit.nodes import Documents, Node, select
 from pydoit.process import Outcome, run_worker
-from pydoit.recipe import Recipe
 from pydoit.results import File, Result
 from pydoit.stages import MEASURING
 from pydoit.store import Entry, Store
 from pydoit.workspace import Workspace
 
 Tick = Callable[[float, str], None]
+Gates = Sequence[Mapping[str, Any]]
 
 
 class Builder:
@@ -33,7 +33,7 @@ class Builder:
         self.history = history
         self.afresh = afresh
         self.results: dict[tuple[str, str], Result] = {}
-        self._documents = Documents(workspace)
+        self._documents = Documents(workspace.root)
 
     def result(self, node: Node, stage: str) -> Result | None:
         return self.results.get((node.recipe, stage))
@@ -70,12 +70,12 @@ class Builder:
         document = self._documents.document(node, inputs, files)
         return document, digest_of(document)
 
-    def build(self, node: Node, recipe: Recipe, tick: Tick) -> Result:
+    def build(self, node: Node, bounds: Gates, tick: Tick) -> Result:
         """Bring the stage up to date; the result is recorded whatever it is. Raises nothing but KeyboardInterrupt."""
         try:
             result = (None if node.stage in self.afresh else self.examine(node)) or self._build(node, tick)
             if node.stage == "package" and result.is_good:
-                result = self._publish(node, recipe, result)
+                result = self._publish(node, bounds, result)
         except StageError as error:
             result = Result(node.stage, "failed", *self._identity(node), reason=str(error))
         except (ModelBuildError, OSError) as error:
@@ -118,7 +118,7 @@ class Builder:
             inputs = self._lay_out(node, folder / "inputs")
             out = folder / "out"
             out.mkdir()
-            job = {"stage": node.stage, "spec": node.spec.model_dump(mode="json"), "out": str(out),
+            job = {"stage": node.stage, "spec": dict(node.spec), "out": str(out),
                    "inputs": {name: str(path) for name, path in inputs.items()}, "root": str(self.workspace.root)}  # fmt: skip
             outcome = self._run(node, job, folder, tick)
             status, reason = outcome.result["status"], outcome.result.get("reason", "")
@@ -174,8 +174,7 @@ class Builder:
         return Result(node.stage, "hit", entry.key, entry.document, files, entry.measurements, entry.seconds, reason)
 
     def _needs_no_worker(self, node: Node) -> bool:
-        spec = node.spec.model_dump()
-        return not spec.get("path") and not spec.get("packages")
+        return not node.spec.get("path") and not node.spec.get("packages")
 
     def _local_result(self, node: Node, key: str, document: dict[str, Any]) -> Result:
         return Result(node.stage, "hit", key, document, self._local_as_model(node), reason="read in place")
@@ -187,22 +186,22 @@ class Builder:
         stats = self.store.stats
         return {f"model/{name}": File(path.resolve(), stats.digest(path)) for name, path in self._local_files(node).items()}
 
-    def gate_failures(self, node: Node, recipe: Recipe) -> list[str]:
+    def gate_failures(self, node: Node, bounds: Gates) -> list[str]:
         """The gates of a recipe that its measurements miss."""
         measured = {}
         for stage in ("verify", "profile"):
             result = self.results.get((node.recipe, stage))
             measured[stage] = result.measurements if result is not None and result.is_good else None
-        return gates.failures(recipe.gate, measured)
+        return gates.failures(bounds, measured)
 
-    def artifact_is_whole(self, node: Node, recipe: Recipe) -> bool:
+    def artifact_is_whole(self, node: Node, bounds: Gates) -> bool:
         """Whether artifacts/<recipe>/ holds exactly the package's files and the gates hold."""
         files = self.results[node.recipe, node.stage].files
         folder = self.workspace.artifacts / node.recipe
-        return publish.is_published(folder, files, self.store.stats) and not self.gate_failures(node, recipe)
+        return publish.is_published(folder, files, self.store.stats) and not self.gate_failures(node, bounds)
 
-    def _publish(self, node: Node, recipe: Recipe, result: Result) -> Result:
-        missed = self.gate_failures(node, recipe)
+    def _publish(self, node: Node, bounds: Gates, result: Result) -> Result:
+        missed = self.gate_failures(node, bounds)
         if missed:
             return replace(result, status="failed", reason="; ".join(missed))
         folder = self.workspace.artifacts / node.recipe
@@ -219,7 +218,9 @@ def _lacking(node: Node) -> str:
     """What this machine lacks to run the stage; empty when it can."""
     if node.stage not in ("verify", "profile"):
         return ""
-    wanted = target.ResolvedTarget.model_validate(node.spec.model_dump()["target"])
+    from pydoit import target
+
+    wanted = target.ResolvedTarget.model_validate(node.spec["target"])
     if target.runs_here(wanted):
         return ""
     return f"needs a {'GPU' if wanted.kind == 'cuda' else 'CPU'} that runs {wanted.arch} code"

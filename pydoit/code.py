@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
+import hashlib
+import re
 from functools import cache
 from pathlib import Path
-
-from pydoit.keys import digest_of
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -65,30 +64,33 @@ class CodeDigests:
 
 
 def _hash(data: bytes) -> str:
-    import hashlib
-
     return hashlib.sha256(data).hexdigest()
 
 
+_STATEMENT = re.compile(
+    rb"(?:^|[;:])[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([^\n;]+))", re.MULTILINE
+)
+
+
 def _imports(data: bytes, module: str, is_package: bool) -> list[str]:
-    """Absolute names that a source file imports, at any depth; a name may be a module or an object in one."""
-    if b"import" not in data:
-        return []
-    try:
-        tree = ast.parse(data)
-    except SyntaxError:
-        return []
+    """Absolute names that a source file imports, at any depth; a name may be a module or an object in one.
+
+    A scan for import statements instead of a parse, since a build that has nothing to do looks at every file; what it
+    finds in a string or comment beyond them only makes the digest cover more.
+    """
     names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                kept = parts[: len(parts) - node.level + (1 if is_package else 0)]
-                base = ".".join([*kept, base] if base else kept)
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    for source, objects, modules in _STATEMENT.findall(re.sub(rb"#[^\n]*|\\\n", b" ", data)):
+        if modules:
+            names += [item.split()[0].decode() for item in modules.split(b",") if item.split()]
+            continue
+        base = source.lstrip(b".").decode()
+        level = len(source) - len(base)
+        if level:
+            parts = module.split(".")
+            kept = parts[: len(parts) - level + (1 if is_package else 0)]
+            base = ".".join([*kept, base] if base else kept)
+        words = [item.split()[0].decode() for item in objects.strip(b"() \t\n").split(b",") if item.split()]
+        names += [base, *(f"{base}.{word}" for word in words)]
     return names
 
 
@@ -96,8 +98,3 @@ def _imports(data: bytes, module: str, is_package: bool) -> list[str]:
 def own_code() -> CodeDigests:
     """Digests of this package's own modules."""
     return CodeDigests(PACKAGE, "pydoit")
-
-
-def code_digest(files: dict[str, str]) -> str:
-    """One digest for a set of files."""
-    return digest_of(files)

@@ -1,47 +1,18 @@
-"""A recipe -> its stages as nodes with typed specs, and the key document of a node (pure but for file digests)."""
+"""A checked recipe -> its stages as nodes: what each reads, and the values of the recipe that belong to its key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from pydoit import passes, sources, target, tools
-from pydoit.code import CodeDigests, own_code
 from pydoit.errors import UserError
-from pydoit.frozen import Frozen
-from pydoit.keys import KEY_SCHEMA
+from pydoit.nodes import Node
 from pydoit.recipe import Recipe
 from pydoit.recipes import LoadedRecipe
-from pydoit.stages import STAGES, load_stage, module_name
+from pydoit.stages import STAGES, load_stage
 from pydoit.workspace import Workspace
-
-
-@dataclass(frozen=True)
-class Node:
-    """One stage of one recipe."""
-
-    recipe: str
-    stage: str
-    spec: Frozen
-    reads: Mapping[str, tuple[str, ...]]
-    """Upstream stage -> patterns of the files that are read; they are part of the key."""
-    after: tuple[str, ...] = ()
-    """Stages that must have ended well before this one starts, though it reads nothing of them."""
-    modules: tuple[str, ...] = ()
-    """The user's own modules that the stage imports."""
-    files: Mapping[str, Path] = field(default_factory=dict)
-    """Files of the workspace that are read, by the name under which the stage sees them."""
-    local: Path | None = None
-    """fetch only: a model of the workspace, read in place."""
-    hardware: Mapping[str, str] = field(default_factory=dict)
-    """The hardware that the result depends on."""
-
-    @property
-    def upstream(self) -> tuple[str, ...]:
-        return (*self.reads, *(name for name in self.after if name not in self.reads))
 
 
 def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
@@ -59,8 +30,9 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
         nodes[stage] = Node(
             recipe=loaded.name,
             stage=stage,
-            spec=module.Spec.model_validate(_spec(stage, loaded, resolved, files)),
-            reads=dict(module.READS),
+            spec=module.Spec.model_validate(_spec(stage, loaded, resolved, files)).model_dump(mode="json"),
+            reads={name: tuple(patterns) for name, patterns in module.READS.items()},
+            tools=tuple(module.TOOLS),
             after=("verify", "profile") if stage == "package" else (),
             modules=_modules(stage, recipe),
             files=_files_of(stage, files),
@@ -151,46 +123,3 @@ def _local(workspace: Workspace, recipe: Recipe) -> Path | None:
     if inside is None:
         raise UserError(f"{path!r} leaves the workspace; keep the model inside it")
     return inside
-
-
-def select(files: Mapping[str, Any], patterns: tuple[str, ...]) -> dict[str, Any]:
-    """The output files whose names match one of the patterns."""
-    return {name: value for name, value in files.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
-
-
-class Documents:
-    """Makes key documents; remembers code digests, which many nodes share."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._user_code = CodeDigests(workspace.root)
-        self._own: dict[str, dict[str, str]] = {}
-        self._user: dict[str, dict[str, str]] = {}
-
-    def document(self, node: Node, inputs: Mapping[str, Mapping[str, str]], files: Mapping[str, str]) -> dict[str, Any]:
-        """Everything that can change the node's output, as a JSON value; its digest is the action key.
-
-        `inputs`: upstream stage -> file -> sha256; `files`: name of a workspace file -> sha256.
-        """
-        module = load_stage(node.stage)
-        return {
-            "schema": KEY_SCHEMA,
-            "stage": node.stage,
-            "config": node.spec.model_dump(mode="json"),
-            "inputs": {stage: dict(names) for stage, names in inputs.items()},
-            "files": dict(files),
-            "tools": {name: tools.version(name) for name in module.TOOLS},
-            "environment": tools.keyed_environment(),
-            "hardware": dict(node.hardware),
-            "code": self._own_code(node.stage),
-            "modules": {name: self._module(name) for name in node.modules},
-        }
-
-    def _own_code(self, stage: str) -> dict[str, str]:
-        if stage not in self._own:
-            self._own[stage] = own_code().digest(module_name(stage))
-        return self._own[stage]
-
-    def _module(self, name: str) -> dict[str, str]:
-        if name not in self._user:
-            self._user[name] = self._user_code.digest(name)
-        return self._user[name]

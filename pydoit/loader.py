@@ -12,7 +12,7 @@ from pydoit.console import Console
 from pydoit.errors import UserError
 from pydoit.session import Options, Session
 from pydoit.tasks import make_tasks
-from pydoit.workspace import open_workspace
+from pydoit.workspace import open_workspace, variants
 
 
 def database_settings(session: Session) -> dict[str, Any]:
@@ -55,7 +55,5 @@ class ModelbuildLoader(TaskLoader2):
 
     def addresses(self) -> list[str]:
         """All recipes with their variants, by name."""
-        from pydoit.recipes import variants
-
         workspace = self.session.workspace
         return [address for name in sorted(workspace.recipe_files) for address in (name, *variants(workspace, name))]

@@ -112,7 +112,7 @@ def read_table(path: Path, label: str) -> tuple[Table, str]:
         raise RecipeError(f"{label}:1: syntax: {error}; correct the TOML") from None
 
 
-def load_document(path: Path, root: Path, variant: str | None, sets: Sequence[str]) -> Document:
+def open_document(path: Path, root: Path, variant: str | None, sets: Sequence[str]) -> Document:
     """Read a recipe with all that it extends, then its variant, then the command line's `--set`."""
     document = Document(name=path.stem)
     _add_file(document, path, root, ())

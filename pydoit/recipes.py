@@ -1,20 +1,20 @@
-"""A recipe's name -> its checked `Recipe`: validation, and refusal by name of what is not supported yet."""
+"""A recipe's merged values -> its checked `Recipe`, and refusal by name of what is not supported yet."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
 from pydoit import passes, sources, target
-from pydoit.errors import ModelBuildError, RecipeError, UserError
-from pydoit.loading import Document, load_document, read_table
+from pydoit.errors import ModelBuildError, RecipeError
+from pydoit.loading import Document
 from pydoit.recipe import Input, PassUse, Recipe
 from pydoit.toml_lines import KeyPath
 from pydoit.validation import dotted, faults_of
-from pydoit.workspace import NAME, Workspace
+from pydoit.workspace import Workspace
 
 Fault = tuple[KeyPath, str]
 
@@ -27,22 +27,9 @@ class LoadedRecipe:
     recipe: Recipe
     document: Document
 
-    @property
-    def label(self) -> str:
-        """File of the recipe, relative to the workspace."""
-        return self.document.layers[0].label if len(self.document.layers) == 1 else self._own()
 
-    def _own(self) -> str:
-        return next(layer.label for layer in reversed(self.document.layers) if layer.text and not layer.prefix)
-
-
-def load_recipe(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> LoadedRecipe:
-    """Load `NAME` or `NAME@VARIANT`; every fault of the recipe is reported at once, a line each."""
-    name, at, variant = address.partition("@")
-    if at and not NAME.fullmatch(variant):
-        raise UserError(f"{address!r} is not a recipe; write NAME or NAME@VARIANT")
-    path = workspace.recipe_file(name)
-    document = load_document(path, workspace.root, variant if at else None, sets)
+def check_document(workspace: Workspace, address: str, document: Document) -> LoadedRecipe:
+    """Validate the merged values of a recipe; every fault is reported at once, a line each."""
     try:
         recipe = Recipe.model_validate(document.values)
     except ValidationError as error:
@@ -51,16 +38,6 @@ def load_recipe(workspace: Workspace, address: str, sets: Sequence[str] = ()) ->
     if faults:
         raise RecipeError(*(f"{document.where(path)}: {dotted(path)}: {text}" for path, text in faults))
     return LoadedRecipe(address, recipe, document)
-
-
-def variants(workspace: Workspace, name: str) -> list[str]:
-    """`NAME@VARIANT` of each variant that the recipe's own file declares; none for a file that cannot be read."""
-    try:
-        table, _ = read_table(workspace.recipe_file(name), name)
-    except ModelBuildError:
-        return []
-    declared = table.get("variant", {})
-    return [f"{name}@{variant}" for variant in declared] if isinstance(declared, dict) else []
 
 
 def unsupported(recipe: Recipe) -> Iterator[Fault]:

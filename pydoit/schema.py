@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pydoit import recipe, workspace
+from pydoit import recipe, workspace_file
 
 
 def schema_text(model: type[BaseModel]) -> str:
@@ -29,7 +29,7 @@ def schema_text(model: type[BaseModel]) -> str:
 def field_documents() -> dict[str, dict[str, str]]:
     """Class -> field (by alias) -> the string beneath it in the source."""
     found: dict[str, dict[str, str]] = {}
-    for module in (recipe, workspace):
+    for module in (recipe, workspace_file):
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ClassDef):
                 found[node.name] = _beneath_fields(node)
@@ -62,7 +62,7 @@ def reference_page() -> str:
         ("[passes]", recipe.Passes), ("An element of order", recipe.PassUse), ("[quantization]", recipe.Quantization),
         ("[kernels]", recipe.Kernels), ("[tune]", recipe.Tune), ("[verify]", recipe.Verify),
         ("[verify.tolerance]", recipe.Tolerance), ("[profile]", recipe.Profile), ("[[gate]]", recipe.Gate),
-        ("modelbuild.toml", workspace.WorkspaceFile), ("modelbuild.toml: [cache]", workspace.Cache),
+        ("modelbuild.toml", workspace_file.WorkspaceFile), ("modelbuild.toml: [cache]", workspace_file.Cache),
     )  # fmt: skip
     documents = field_documents()
     for title, model in sections:

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydoit.builder import Builder, Tick
 from pydoit.errors import ModelBuildError
-from pydoit.graph import Node, make_nodes
 from pydoit.history import History, write_atomically
 from pydoit.keys import pretty
-from pydoit.recipes import LoadedRecipe, load_recipe
+from pydoit.nodes import Node
 from pydoit.report.data import make_report
+from pydoit.resolve import Resolved, resolve
 from pydoit.results import Result
 from pydoit.stages import STAGES
 from pydoit.store import Store
@@ -37,11 +37,10 @@ class Session:
 
     workspace: Workspace
     options: Options = field(default_factory=Options)
-    loaded: dict[str, LoadedRecipe] = field(default_factory=dict)
+    loaded: dict[str, Resolved] = field(default_factory=dict)
     broken: dict[str, ModelBuildError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._nodes: dict[str, dict[str, Node]] = {}
         self._guard = threading.RLock()
         self._touched: set[str] = set()
 
@@ -61,19 +60,17 @@ class Session:
         """Load recipes; a broken one is kept aside and blocks no other."""
         for address in dict.fromkeys(addresses):
             try:
-                loaded = load_recipe(self.workspace, address, self.options.sets)
-                self._nodes[address] = make_nodes(self.workspace, loaded)
-                self.loaded[address] = loaded
+                self.loaded[address] = resolve(self.workspace, address, self.options.sets)
             except ModelBuildError as error:
                 self.broken[address] = error
 
     def node(self, recipe: str, stage: str) -> Node:
-        return self._nodes[recipe][stage]
+        return self.loaded[recipe].nodes[stage]
 
     def stages_needed(self, chosen: Sequence[str]) -> tuple[str, ...]:
         """The chosen stages with all that they read, in their order."""
         needed = set(chosen)
-        nodes = next(iter(self._nodes.values()), {})
+        nodes = next(iter(self.loaded.values())).nodes if self.loaded else {}
         for stage in reversed(STAGES):
             if stage in needed and stage in nodes:
                 needed |= set(nodes[stage].reads)
@@ -103,7 +100,7 @@ class Session:
         result = self.examine(recipe, stage)
         if result is None or result.status != "hit" or result.key != saved_key:
             return False
-        if stage == "package" and not self.builder.artifact_is_whole(self.node(recipe, stage), self.loaded[recipe].recipe):
+        if stage == "package" and not self.builder.artifact_is_whole(self.node(recipe, stage), self.loaded[recipe].gates):
             return False
         self._touched.add(recipe)
         return True
@@ -111,7 +108,7 @@ class Session:
     def build(self, recipe: str, stage: str, tick: Tick) -> Result:
         """Bring a stage up to date; the result is kept."""
         self._touched.add(recipe)
-        return self.builder.build(self.node(recipe, stage), self.loaded[recipe].recipe, tick)
+        return self.builder.build(self.node(recipe, stage), self.loaded[recipe].gates, tick)
 
     def record_failed(self, recipe: str, stage: str, reason: str) -> None:
         self.builder.results[recipe, stage] = Result(stage, "failed", reason=reason)
@@ -139,7 +136,7 @@ class Session:
             if not self._differs(recorded, results) and path.is_file():
                 continue
             self.history.record(recipe, results, keep=missing)
-            report = make_report(self.workspace, recipe, self.target(recipe), self.history.stages(recipe))
+            report = make_report(self.workspace, recipe, self.loaded[recipe].target, self.history.stages(recipe))
             write_atomically(path, pretty(report))
 
     def _differs(self, recorded: dict[str, Any], results: dict[str, Result]) -> bool:
@@ -148,11 +145,6 @@ class Session:
             or recorded[stage].get("reason") != result.reason
             for stage, result in results.items()
         )
-
-    def target(self, recipe: str) -> dict[str, Any]:
-        chosen = self.loaded[recipe].recipe.target
-        spec = self.node(recipe, "compile").spec.model_dump(mode="json")
-        return {**spec.get("target", {}), "precision": chosen.precision}
 
     def statuses(self) -> dict[str, list[tuple[str, Result]]]:
         """status -> (recipe, result) of everything looked at."""

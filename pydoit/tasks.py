@@ -33,7 +33,7 @@ def make_tasks(session: Session, console: Console, stages: Iterable[str] = STAGE
     tasks: list[Task] = []
     for recipe in session.loaded:
         names = [f"{recipe}:{stage}" for stage in chosen]
-        tasks.append(Task(recipe, None, task_dep=names, has_subtask=True, doc=session.loaded[recipe].recipe.description))
+        tasks.append(Task(recipe, None, task_dep=names, has_subtask=True, doc=session.loaded[recipe].description))
         tasks += [_stage_task(session, console, recipe, stage, chosen) for stage in chosen]
     return tasks
 

@@ -90,3 +90,16 @@ def cpu_name() -> str:
     except OSError:
         pass
     return f"{name}, {os.cpu_count()} cores"
+
+
+@cache
+def cpu_flags_digest() -> str:
+    """Identity of the CPU's feature flags, from which `arch = "native"` follows."""
+    import hashlib
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.machine()
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(flags.encode()).hexdigest()

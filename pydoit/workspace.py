@@ -7,42 +7,24 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError
-
-from pydoit.errors import RecipeError, UserError
-from pydoit.frozen import Frozen
+from pydoit.errors import ModelBuildError, RecipeError, UserError
 from pydoit.loading import Layer, nearest, read_table
-from pydoit.validation import faults_of
 
 FILE_NAME = "modelbuild.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class Cache(Frozen):
-    """[cache]: the store that workspaces share."""
+@dataclass(frozen=True)
+class Settings:
+    """The values of modelbuild.toml."""
 
-    path: str | None = None
-    """Folder of the store; the user's cache folder when left out. MODELBUILD_CACHE in the environment wins."""
-    max_size: Annotated[str, Field(pattern=r"^\d+(\.\d+)?(MB|GB|TB)$")] = "50GB"
-    """Size to which `doit cache gc` shrinks the store."""
-
-
-class WorkspaceFile(Frozen):
-    """modelbuild.toml."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, protected_namespaces=())
-    schema_: Literal[1] = Field(alias="schema")
-    """Version of the format; 1."""
     default: tuple[str, ...] = ()
-    """Recipes that `doit build` without names builds."""
     recipes: str = "recipes"
-    """Folder of the recipes; its base/ folder holds fragments."""
     artifacts: str = "artifacts"
-    """Folder of the outputs."""
-    cache: Cache = Field(default_factory=lambda: Cache())
-    """The store."""
+    cache_path: str | None = None
+    cache_max_size: str = "50GB"
 
 
 @dataclass(frozen=True)
@@ -50,7 +32,7 @@ class Workspace:
     """An opened workspace; paths are absolute."""
 
     root: Path
-    settings: WorkspaceFile
+    settings: Settings
 
     @property
     def recipes(self) -> Path:
@@ -68,7 +50,7 @@ class Workspace:
     @property
     def store(self) -> Path:
         """Folder of the content-addressed store."""
-        chosen = os.environ.get("MODELBUILD_CACHE") or self.settings.cache.path
+        chosen = os.environ.get("MODELBUILD_CACHE") or self.settings.cache_path
         if chosen:
             return (self.root / Path(chosen).expanduser()).resolve()
         from platformdirs import user_cache_path
@@ -128,12 +110,37 @@ def open_workspace(start: Path | None = None) -> Workspace:
     if root is None:
         raise UserError(f"no {FILE_NAME} here or above; run `doit init`, or change into a workspace")
     values, text = read_table(root / FILE_NAME, FILE_NAME)
-    try:
-        settings = WorkspaceFile.model_validate(values)
-    except ValidationError as error:
-        raise RecipeError(*faults_of(error, WorkspaceFile, Layer(FILE_NAME, values, text).where)) from None
+    settings = _settings(values, text)
     for key in ("recipes", "artifacts"):
         relative = getattr(settings, key)
         if not relative or Path(relative).is_absolute() or os.path.normpath(relative).startswith(".."):
             raise RecipeError(f"{FILE_NAME}:1: {key}: {relative!r} leaves the workspace; name a folder inside it")
     return Workspace(root, settings)
+
+
+def _settings(values: dict[str, Any], text: str) -> Settings:
+    """A plain file is taken as it is, without loading pydantic; any other goes through the typed form."""
+    default = values.get("default", [])
+    is_plain = set(values) <= {"schema", "default"} and values.get("schema") == 1 and isinstance(default, list)
+    if is_plain and all(isinstance(name, str) for name in default):
+        return Settings(tuple(default))
+    from pydantic import ValidationError
+
+    from pydoit.validation import faults_of
+    from pydoit.workspace_file import WorkspaceFile
+
+    try:
+        parsed = WorkspaceFile.model_validate(values)
+    except ValidationError as error:
+        raise RecipeError(*faults_of(error, WorkspaceFile, Layer(FILE_NAME, values, text).where)) from None
+    return Settings(parsed.default, parsed.recipes, parsed.artifacts, parsed.cache.path, parsed.cache.max_size)
+
+
+def variants(workspace: Workspace, name: str) -> list[str]:
+    """`NAME@VARIANT` of each variant that the recipe's own file declares; none for a file that cannot be read."""
+    try:
+        table, _ = read_table(workspace.recipe_file(name), name)
+    except ModelBuildError:
+        return []
+    declared = table.get("variant", {})
+    return [f"{name}@{variant}" for variant in declared] if isinstance(declared, dict) else []

@@ -79,7 +79,7 @@ SMALL_NET: dict[str, Any] = {
     "source": "torch",
     "factory": "small_models:small_net",
     "inputs": {
-        "scale": {"shape": [1], "dtype": "float32", "range": [0.5, 2.0]},
+        "scale": {"shape": [1, 1], "dtype": "float32", "range": [0.5, 2.0]},
         "image": {"shape": [1, 3, 8, 8], "dtype": "float32"},
     },
 }

@@ -47,5 +47,5 @@ class Cache(ModelbuildCommand):
         if action == "verify":
             damaged = collect.verify(store)
             return {"damaged": len(damaged), **{f"removed {name[:12]}": "its stages will run again" for name in damaged}}
-        limit = collect.parse_size(options["max_size"] or workspace.settings.cache.max_size)
+        limit = collect.parse_size(options["max_size"] or workspace.settings.cache_max_size)
         return asdict(collect.collect(store, limit, options["max_age"]))

@@ -48,10 +48,10 @@ def _step(session: Session, recipe: str, stage: str) -> Step:
     if result.status in ("deferred", "skipped"):
         return Step(recipe, stage, result.status, result.reason)
     if stage == "package":
-        missed = session.builder.gate_failures(session.node(recipe, stage), session.loaded[recipe].recipe)
+        missed = session.builder.gate_failures(session.node(recipe, stage), session.loaded[recipe].gates)
         if missed:
             return Step(recipe, stage, "fail", "; ".join(missed))
-        if not session.builder.artifact_is_whole(session.node(recipe, stage), session.loaded[recipe].recipe):
+        if not session.builder.artifact_is_whole(session.node(recipe, stage), session.loaded[recipe].gates):
             return Step(recipe, stage, "restore", "artifacts/ does not hold this build")
     return Step(recipe, stage, "hit", result.reason)
 

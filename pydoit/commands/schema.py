@@ -22,7 +22,7 @@ class Schema(ModelbuildCommand):
             raise UserError("doit schema takes no arguments; remove them")
         from pydoit.recipe import Recipe
         from pydoit.schema import schema_text
-        from pydoit.workspace import WorkspaceFile
+        from pydoit.workspace_file import WorkspaceFile
 
         sys.stdout.write(schema_text(WorkspaceFile if options["workspace"] else Recipe))
         return 0

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydoit import random_tensors
+from pydoit.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +65,12 @@ def calibrate_batch_norm(model: torch.nn.Module, batches: list[dict[str, NDArray
     try:
         with torch.no_grad():
             model(**arguments)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"model.calibrate_batch_norm: the model does not take {len(batches)} inputs stacked on their first axis "
+            f"({reason}); correct the inputs or leave it out"
+        ) from error
     finally:
         for hook in hooks:
             hook.remove()

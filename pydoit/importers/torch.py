@@ -101,10 +101,9 @@ def prepare(spec: ModelSpec, folder: Path, builder: Builder) -> tuple[NamedOutpu
 def _input_order(model: nn.Module, spec: ModelSpec) -> list[str]:
     """Declared inputs in the order of `forward`, so that their order in the recipe does not matter."""
     parameters = inspect.signature(model.forward).parameters
-    open_ended = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values())
     by_name = [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     for name in spec.inputs:
-        if name not in by_name and not open_ended:
+        if by_name and name not in by_name:  # many models also take **kwargs and ignore them
             raise UserError(f"model.inputs.{name}: the model takes no input {name!r}{did_you_mean(name, by_name)}")
     for name in by_name:
         if parameters[name].default is inspect.Parameter.empty and name not in spec.inputs:

@@ -1,0 +1,112 @@
+"""A recipe's address -> what a build needs of it, remembered by content so that a build with nothing to do is instant.
+
+Checking a recipe takes pydantic and every stage's module; neither is loaded while the recipe's merged values, our own
+code and the machine's CPU level are those of the last time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydoit import tools
+from pydoit.code import own_code
+from pydoit.errors import ModelBuildError, UserError
+from pydoit.history import write_atomically
+from pydoit.keys import canonical, digest_of
+from pydoit.loading import Document, open_document
+from pydoit.nodes import Node
+from pydoit.workspace import NAME, Workspace
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A checked recipe, as plain data."""
+
+    name: str
+    description: str
+    target: Mapping[str, Any]
+    gates: Sequence[Mapping[str, Any]]
+    nodes: Mapping[str, Node]
+
+
+def resolve(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> Resolved:
+    """Load `NAME` or `NAME@VARIANT`; `RecipeError` with a line for each fault."""
+    name, at, variant = (address, "", "") if address in workspace.recipe_files else address.partition("@")
+    if at and not NAME.fullmatch(variant):
+        raise UserError(f"{address!r} is not a recipe; write NAME or NAME@VARIANT")
+    document = open_document(workspace.recipe_file(name), workspace.root, variant if at else None, sets)
+    remembered = workspace.state / "resolved" / f"{address}.json"
+    token = _token(workspace, document)
+    found = _recall(remembered, token)
+    if found is not None:
+        return found
+    resolved = _check(workspace, address, document)
+    try:
+        write_atomically(remembered, canonical({"token": token, "resolved": _encode(resolved)}))
+    except ModelBuildError:
+        pass  # it only costs time
+    return resolved
+
+
+def _check(workspace: Workspace, address: str, document: Document) -> Resolved:
+    from pydoit.graph import make_nodes
+    from pydoit.recipes import check_document
+
+    loaded = check_document(workspace, address, document)
+    nodes = make_nodes(workspace, loaded)
+    recipe = loaded.recipe
+    target = {**nodes["compile"].spec["target"], "precision": recipe.target.precision}
+    gates = [gate.model_dump(mode="json", exclude_none=True) for gate in recipe.gate]
+    return Resolved(address, recipe.description, target, gates, nodes)
+
+
+def _token(workspace: Workspace, document: Document) -> str:
+    """Identity of everything that the check looks at."""
+    return digest_of({
+        "values": repr(document.values),
+        "code": own_code().digest("pydoit.resolve"),
+        "cpu": tools.cpu_flags_digest(),
+        "hardware": tools.cpu_name(),
+        "root": str(workspace.root),
+        "present": [(workspace.root / path).exists() for path in _paths(document.values)],
+    })  # fmt: skip
+
+
+def _paths(values: Mapping[str, Any]) -> list[str]:
+    """Paths of the workspace that a recipe names and whose presence the check looks at."""
+    named = [values.get(section, {}).get(key) if isinstance(values.get(section), dict) else None
+             for section, key in (("model", "path"), ("verify", "dataset"), ("tune", "records"))]  # fmt: skip
+    return [path for path in named if isinstance(path, str) and "\0" not in path]
+
+
+def _encode(resolved: Resolved) -> dict[str, Any]:
+    value = asdict(resolved)
+    for node in value["nodes"].values():
+        node["files"] = {name: str(path) for name, path in node["files"].items()}
+        node["local"] = None if node["local"] is None else str(node["local"])
+    return value
+
+
+def _recall(path: Path, token: str) -> Resolved | None:
+    try:
+        found = json.loads(path.read_bytes())
+        if found["token"] != token:
+            return None
+        value = found["resolved"]
+        value["nodes"] = {stage: _decode(node) for stage, node in value["nodes"].items()}
+        return Resolved(**value)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _decode(value: dict[str, Any]) -> Node:
+    for key in ("tools", "after", "modules"):
+        value[key] = tuple(value[key])
+    value["reads"] = {stage: tuple(patterns) for stage, patterns in value["reads"].items()}
+    value["files"] = {name: Path(path) for name, path in value["files"].items()}
+    value["local"] = None if value["local"] is None else Path(value["local"])
+    return Node(**value)
