@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 FACTORY = '''\
 """Models of the test workspace."""
 
 from pathlib import Path
 
+from safetensors.torch import load_file
 from torch import nn
 
 from recipes.parts import block
 
 
 def build(folder: Path) -> nn.Module:
-    return nn.Sequential(block(3, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    net = nn.Sequential(block(3, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    net.load_state_dict(load_file(folder / "tiny.safetensors"))
+    return net
 '''
 
 PARTS = '''\
@@ -41,8 +48,8 @@ description = "a tiny net"
 
 [model]
 source = "torch"
+path = "models"
 factory = "recipes.tiny_net:build"
-weights = "random:0"
 
 [model.inputs.input]
 shape = [1, 3, 8, 8]
@@ -79,6 +86,20 @@ class TestWorkspace:
         assert old in text
         path.write_text(text.replace(old, new), encoding="utf-8")
 
+    def report(self, recipe: str = "tiny") -> dict[str, Any]:
+        """What `doit report --format json` prints."""
+        shown = self.doit("report", recipe, "--format", "json")
+        assert shown.returncode == 0, shown.stderr
+        report: dict[str, Any] = json.loads(shown.stdout)
+        return report
+
+    def build(self, *arguments: str) -> dict[str, str]:
+        """Build `tiny` successfully; returns stage -> status."""
+        done = self.doit("build", *(arguments or ("tiny",)))
+        assert done.returncode == 0, done.stdout + done.stderr
+        recipe = arguments[0] if arguments else "tiny"
+        return {stage["name"]: stage["status"] for stage in self.report(recipe)["stages"]}
+
     def environment(self, **variables: str) -> dict[str, str]:
         return {**os.environ, "MODELBUILD_CACHE": str(self.cache), **variables}
 
@@ -90,6 +111,14 @@ class TestWorkspace:
         )  # fmt: skip
 
 
+def write_weights(path: Path, seed: int = 0) -> None:
+    """Random weights of the tiny net; the same seed gives the same bytes."""
+    random = np.random.default_rng(seed)
+    shapes = {"0.0.weight": (8, 3, 3, 3), "0.0.bias": (8,), "3.weight": (5, 8), "3.bias": (5,)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}, path)
+
+
 def make_workspace(folder: Path) -> TestWorkspace:
     """A workspace with the recipe `tiny`."""
     workspace = TestWorkspace(folder / "workspace", folder / "cache")
@@ -97,6 +126,7 @@ def make_workspace(folder: Path) -> TestWorkspace:
     workspace.write("recipes/tiny_net.py", FACTORY)
     workspace.write("recipes/parts.py", PARTS)
     workspace.write("recipes/tiny.toml", RECIPE)
+    write_weights(workspace.root / "models/tiny.safetensors")
     return workspace
 
 

@@ -63,6 +63,18 @@ def constant() -> nn.Module:
     return Constant()
 
 
+class Branching(nn.Module):
+    """Takes another way for other values, which no export can follow."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if float(x.sum()) > 0 else x - 1
+
+
+def branching() -> nn.Module:
+    """A factory of a model that torch.export refuses."""
+    return Branching()
+
+
 class Cumulative(nn.Module):
     """Two operators that TVM's importer lacks."""
 

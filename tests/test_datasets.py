@@ -18,9 +18,7 @@ INPUTS = {"ids": Input(shape=(1, 4), dtype="int64", range=(0, 9)), "x": Input(sh
 def good(inputs: dict[str, Any], samples: int, seed: int, model: Path) -> list[dict[str, Any]]:
     """A dataset as a workspace defines it."""
     assert inputs["ids"] == {"shape": [1, 4], "dtype": "int64"}
-    return [
-        {"x": np.full(2, index, np.float32), "ids": np.full((1, 4), seed + index, np.int64)} for index in range(samples)
-    ]
+    return [{"x": np.full(2, index, np.float32), "ids": np.full((1, 4), seed + index, np.int64)} for index in range(samples)]
 
 
 def too_few(inputs: dict[str, Any], samples: int, seed: int, model: Path) -> list[dict[str, Any]]:
@@ -68,7 +66,7 @@ def test_without_a_dataset_the_seed_gives_the_samples(tmp_path: Path) -> None:
     ],
 )
 def test_a_dataset_that_does_not_fit(tmp_path: Path, name: str, message: str) -> None:
-    with pytest.raises(UserError, match="^verify.dataset: ") as caught:
+    with pytest.raises(UserError, match=r"^verify.dataset: ") as caught:
         datasets.load(f"test_datasets:{name}", INPUTS, 3, 0, tmp_path)
     assert message in str(caught.value)
 

@@ -21,6 +21,6 @@ def test_an_object_is_found() -> None:
     ],
 )
 def test_a_wrong_name_says_what_to_do(text: str, message: str) -> None:
-    with pytest.raises(UserError, match="^model.factory: ") as caught:
+    with pytest.raises(UserError, match=r"^model.factory: ") as caught:
         load_object(text, "model.factory")
     assert message in str(caught.value)

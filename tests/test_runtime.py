@@ -107,9 +107,7 @@ def test_an_artifact_runs_without_pydoit(artifact: Path, tmp_path: Path, runtime
 
     environment = {**os.environ, "TVM_USE_RUNTIME_LIB": runtime_only}
     arguments = [sys.executable, "-c", PLAIN, str(artifact)]
-    printed = subprocess.run(
-        arguments, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
-    ).stdout
+    printed = subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path).stdout
     inputs = {"image": np.full((1, 3, 8, 8), 0.5, np.float32), "scale": np.full((1, 1), 0.5, np.float32)}
     np.testing.assert_allclose(json.loads(printed), expected(inputs, tmp_path)["logits"], atol=1e-5)
 

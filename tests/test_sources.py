@@ -109,7 +109,7 @@ def test_a_package_is_unzipped_under_its_name_and_not_run(tmp_path: Path, index:
 
 def test_a_wrong_digest_names_both(tmp_path: Path, index: Path) -> None:
     digest = make_wheel(index, {"tiny_model/a.txt": "a"})
-    with pytest.raises(UserError, match="^model.sha256: ") as caught:
+    with pytest.raises(UserError, match=r"^model.sha256: ") as caught:
         sources.fetch_model("pypi:tiny-model==1.0#tiny_model", None, DIGEST, tmp_path / "out")
     assert digest in str(caught.value)
     assert DIGEST in str(caught.value)

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 2) {
     std::fprintf(stderr, "usage: %s ARTIFACT_FOLDER\n", argv[0]);
     return 2;
@@ -26,4 +26,7 @@ int main(int argc, char** argv) {
       std::printf(" %.6g", values[position]);
     std::printf("\n");
   }
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
 }

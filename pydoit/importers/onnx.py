@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from pydoit.errors import UserError
+from pydoit.errors import StageError, UserError
 from pydoit.importers import onnx_fold
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.spec import ModelSpec
@@ -34,15 +35,16 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
     names = {item.name: _identifier(item.name) for item in model.graph.input}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of every name that it renames
-        module = from_onnx(model, keep_params_in_input=True)
-    main = module["main"]
-    variables = list(main.params)[len(names) :]
-    # TVM takes the initializers over in the file's order and strips `onnx::`; sorting makes the order our own.
-    by_name = dict(zip((item.name for item in model.graph.initializer), variables, strict=True))
+        module = _translate(lambda: from_onnx(model, keep_params_in_input=True))
     arrays = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
-    ordered = {name: arrays[name] for name in sorted(arrays)}
+    # TVM keeps the initializers' order in the file but not their names
+    variables = dict(zip(arrays, list(module["main"].params)[len(names) :], strict=True))
+    constants = {name for name, array in arrays.items() if array.size == 1 or array.dtype.kind != "f"}
+    module = _bind(module, {variables[name]: arrays[name] for name in constants})
+    weights = {name: arrays[name] for name in sorted(set(arrays) - constants)}
+    by_name = dict(zip((n for n in arrays if n not in constants), module["main"].params[len(names) :], strict=True))
     outputs = [_identifier(item.name) for item in model.graph.output]
-    return finish(module, list(names.values()), outputs, ordered, by_name)
+    return finish(module, list(names.values()), outputs, weights, by_name)
 
 
 def reference(spec: ModelSpec, folder: Path) -> Reference:
@@ -72,6 +74,21 @@ def prepare(spec: ModelSpec, folder: Path) -> onnx.ModelProto:
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"model.inputs: the declared shapes do not fit the model ({reason}); correct them") from error
+
+
+def _translate(translate: Callable[[], Any]) -> Any:
+    try:
+        return translate()
+    except Exception as error:  # TVM's converters raise whatever their own checks raise
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        raise StageError(f"TVM's ONNX importer cannot translate the model ({reason[:300]}); see the log") from error
+
+
+def _bind(module: Any, values: dict[Any, NDArray[Any]]) -> Any:
+    """Scalars and integers are part of the computation, not weights: later passes see their values."""
+    from tvm import relax
+
+    return relax.transform.BindParams("main", {var: np.ascontiguousarray(array) for var, array in values.items()})(module)
 
 
 def _read(folder: Path) -> onnx.ModelProto:

@@ -52,15 +52,20 @@ def _evaluate(
     shapes: dict[str, tuple[int, ...]],
     model: onnx.ModelProto,
 ) -> dict[str, NDArray[Any]] | None:
-    """The node's outputs when they are known now and small, else None."""
+    """The node's outputs when they are known now and (but for literal constants) small, else None."""
     if node.op_type == "Shape" and not node.attribute and node.input[0] in shapes:
         return {node.output[0]: np.array(shapes[node.input[0]], dtype=np.int64)}
+    if node.op_type == "Constant" and node.attribute[0].name == "value":
+        return {node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t)}  # whatever its size: a weight
     names = [name for name in node.input if name]
     if node.op_type in _NEVER or node.domain not in ("", "ai.onnx") or not all(name in values for name in names):
         return None
     if any(name in shapes and not _small(shapes[name]) for name in node.output):
         return None
-    evaluator = ReferenceEvaluator(node, opsets={item.domain: item.version for item in model.opset_import})
+    try:
+        evaluator = ReferenceEvaluator(node, opsets={item.domain: item.version for item in model.opset_import})
+    except NotImplementedError:
+        return None  # the evaluator lacks the operator: it stays in the graph
     results = [np.asarray(result) for result in evaluator.run(None, {name: values[name] for name in names})]
     if any(result.size > MAX_ELEMENTS for result in results):
         return None

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pydoit.errors import UserError
+from pydoit.errors import StageError, UserError
 from pydoit.importers import random_weights
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.spec import ModelSpec
@@ -57,7 +57,7 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
     _buffers_to_parameters(model)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
-        program = torch.export.export(model, (), samples, strict=False).run_decompositions()
+        program = _export(model, samples)
     _refuse_unsupported(program)
     from tvm.relax.frontend.torch import from_exported_program
 
@@ -70,6 +70,16 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
     names = {str(target): str(target).removeprefix("model.") for target in variables}
     state = {names[str(target)]: program.state_dict[target].detach().numpy() for target in variables}
     return finish(module, inputs, model.outputs, state, {names[str(t)]: var for t, var in variables.items()})
+
+
+def _export(model: nn.Module, samples: dict[str, torch.Tensor]) -> torch.export.ExportedProgram:
+    try:
+        return torch.export.export(model, (), samples, strict=False).run_decompositions()
+    except Exception as error:  # torch.export's errors share no base below Exception
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise StageError(
+            f"torch.export cannot trace the model ({reason[:300]}); remove control flow that depends on values, see the log"
+        ) from error
 
 
 def reference(spec: ModelSpec, folder: Path, builder: Builder = build) -> Reference:

@@ -9,7 +9,8 @@ from pydoit.kernels.blocks import Block, describe_blocks, vectorizable
 from pydoit.kernels.elementwise import inline_maps, schedule_elementwise
 from pydoit.kernels.machine import Machine
 from pydoit.kernels.rows import ROWS, schedule_rows
-from pydoit.kernels.tile import Tile, default_tile, schedule_tile
+from pydoit.kernels.tile import Tile, schedule_tile
+from pydoit.kernels.tile_space import default_tile
 from pydoit.tvm_compat import Schedule
 
 

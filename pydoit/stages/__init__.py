@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pydoit.frozen import Frozen
+if TYPE_CHECKING:
+    from pydoit.frozen import Frozen
 
 STAGES = ("fetch", "import", "optimize", "tune", "compile", "weights", "verify", "profile", "package")
 

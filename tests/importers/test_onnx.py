@@ -71,6 +71,25 @@ def test_folding_leaves_no_shape_operator(tmp_path: Path) -> None:
     assert "rest" not in {item.name for item in folded.graph.initializer}
 
 
+def test_weights_in_constant_nodes_become_parameters_and_scalars_do_not(tmp_path: Path) -> None:
+    large = np.arange(8192, dtype=np.float32).reshape(2, 4096) / 8192
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(large)),
+        helper.make_node("Constant", [], ["half"], value=numpy_helper.from_array(np.float32([0.5]))),
+        helper.make_node("MatMul", ["x:0", "w"], ["product"]),
+        helper.make_node("Mul", ["product", "half"], ["y"]),
+    ]
+    write(tmp_path, nodes, {})
+    model = onnx.load(tmp_path / "model.onnx")
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    for extent in ("N", "M", "K"):
+        model.graph.output[0].type.tensor_type.shape.dim.add().dim_param = extent
+    onnx.save(model, tmp_path / "model.onnx")
+    imported = importers.load(spec(), tmp_path)
+    assert list(imported.params) == ["w"]
+    assert imported.spec()["outputs"][0]["shape"] == [2, 2, 4096]
+
+
 def test_the_reference_runs_the_file(tmp_path: Path) -> None:
     x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 2, 2)
     outputs = importers.reference(spec(), classifier(tmp_path))({"x_0": x})

@@ -10,7 +10,7 @@ import pytest
 from small_models import SMALL_NET, SmallNet, small_net
 
 from pydoit import importers
-from pydoit.errors import UserError
+from pydoit.errors import StageError, UserError
 from pydoit.importers.spec import ModelSpec
 from pydoit.random_tensors import random_sample
 
@@ -89,6 +89,11 @@ def test_models_that_do_not_fit(tmp_path: Path, model: ModelSpec, message: str) 
         importers.load(model, tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_control_flow_on_values_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"torch.export cannot trace the model \(.+\); remove control flow"):
+        importers.load(one_input("small_models:branching"), tmp_path)
 
 
 def test_all_unsupported_operators_are_listed_with_counts(tmp_path: Path) -> None:

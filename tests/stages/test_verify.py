@@ -85,9 +85,7 @@ def test_onnx_is_compared_with_onnxruntime(tmp_path: Path) -> None:
     graph = helper.make_graph(nodes, "graph", [taken], [given], [weight])
     fetched = tmp_path / "fetched"
     (fetched / "model").mkdir(parents=True)
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), fetched / "model/m.onnx"
-    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), fetched / "model/m.onnx")
     model = {"source": "onnx", "inputs": {"x": {"shape": [2, 4], "dtype": "float32"}}}
     measured = verify.run(spec(model=model), build(model, tmp_path / "b", fetched), tmp_path)
     assert measured["reference"] == "onnxruntime"
@@ -100,5 +98,5 @@ def test_a_library_of_another_model_is_named(stages: dict[str, Path], tmp_path: 
     tensors = load_file(tmp_path / "weights/model.safetensors")
     del tensors["norm.weight"]
     weight_file.write(tmp_path / "weights/model.safetensors", tensors)
-    with pytest.raises(UserError, match="the weights lack 'norm.weight'"):
+    with pytest.raises(UserError, match=r"the weights lack 'norm.weight'"):
         verify.run(spec(), {**stages, "weights": tmp_path / "weights"}, tmp_path)
