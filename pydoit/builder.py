@@ -115,7 +115,7 @@ class Builder:
 
     def _work(self, node: Node, key: str, document: dict[str, Any], tick: Tick) -> Result:
         with self.store.scratch() as folder:
-            inputs = self._lay_out(node, folder / "inputs")
+            inputs = self.lay_out(node, folder / "inputs")
             out = folder / "out"
             out.mkdir()
             job = {"stage": node.stage, "spec": dict(node.spec), "out": str(out),
@@ -152,7 +152,7 @@ class Builder:
         """Where the worker's output goes."""
         return self.workspace.state / "logs" / node.recipe / f"{node.stage}.log"
 
-    def _lay_out(self, node: Node, folder: Path) -> dict[str, Path]:
+    def lay_out(self, node: Node, folder: Path) -> dict[str, Path]:
         """Views of the inputs, as folders of links: a stage sees the files that its key names, and no others."""
         inputs: dict[str, Path] = {}
         for stage, patterns in node.reads.items():

@@ -36,7 +36,7 @@ class ModelbuildLoader(TaskLoader2):
         return self._session
 
     def load_doit_config(self) -> dict[str, Any]:
-        self.session.workspace.state.mkdir(parents=True, exist_ok=True)
+        self.session.workspace.make_state()
         settings = database_settings(self.session)
         if self.session.workspace.settings.default:
             settings["default_tasks"] = list(self.session.workspace.settings.default)

@@ -31,6 +31,8 @@ class Resolved:
     target: Mapping[str, Any]
     gates: Sequence[Mapping[str, Any]]
     nodes: Mapping[str, Node]
+    records: str | None = None
+    """The tuning records file, relative to the workspace."""
 
 
 def resolve(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> Resolved:
@@ -61,7 +63,7 @@ def _check(workspace: Workspace, address: str, document: Document) -> Resolved:
     recipe = loaded.recipe
     target = {**nodes["compile"].spec["target"], "precision": recipe.target.precision}
     gates = [gate.model_dump(mode="json", exclude_none=True) for gate in recipe.gate]
-    return Resolved(address, recipe.description, target, gates, nodes)
+    return Resolved(address, recipe.description, target, gates, nodes, recipe.tune.records)
 
 
 def _token(workspace: Workspace, document: Document) -> str:

@@ -56,6 +56,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.stats = StatCache(root / "stat.db")
+        self._scratches: set[Path] = set()
 
     def blob_path(self, sha256: str) -> Path:
         return self.root / "blobs" / sha256[:2] / sha256
@@ -180,11 +181,19 @@ class Store:
             folder.mkdir(parents=True)
         except OSError as error:
             raise _store_error(error, folder) from error
+        self._scratches.add(folder)
         with locked(folder / "owner.lock"):
             try:
                 yield folder
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
+                self._scratches.discard(folder)
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """After an interrupt: let this process's other threads remove their temporary folders."""
+        end = time.monotonic() + seconds
+        while self._scratches and time.monotonic() < end:
+            time.sleep(0.01)
 
     def sweep(self) -> int:
         """Remove temporary folders whose owner is gone; returns how many."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydoit.errors import ModelBuildError, RecipeError, UserError
+from pydoit.errors import ModelBuildError, RecipeError, StoreError, UserError
 from pydoit.loading import Layer, nearest, read_table
 
 FILE_NAME = "modelbuild.toml"
@@ -46,6 +46,13 @@ class Workspace:
     def state(self) -> Path:
         """Disposable state: doit's database, logs, the last build of each recipe."""
         return self.artifacts / ".modelbuild"
+
+    def make_state(self) -> None:
+        """Make the state folder; `StoreError` where that cannot be done."""
+        try:
+            self.state.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self.state}: {error.strerror}; correct what stands there, or its rights") from error
 
     @property
     def store(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -26,27 +28,35 @@ def start(workspace: TestWorkspace, *arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def workers(workspace: TestWorkspace) -> dict[str, psutil.Process]:
-    """Running worker processes of this workspace's store, by stage."""
+def running(workspace: TestWorkspace) -> dict[str, Path]:
+    """Job files of workers that have started, by stage."""
     found = {}
-    for process in psutil.process_iter(["cmdline"]):
-        line = process.info["cmdline"] or []
-        if "pydoit.worker" in line and line[-1].startswith(str(workspace.cache)):
-            try:
-                text = Path(line[-1]).read_text()
-            except OSError:
-                continue
-            found[next(stage for stage in STAGES if f'"stage": "{stage}"' in text)] = process
+    for path in workspace.cache.glob("tmp/*/job.json"):
+        try:
+            found[json.loads(path.read_text())["stage"]] = path
+        except (OSError, ValueError):
+            continue
     return found
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> object:
+def workers(workspace: TestWorkspace, stage: str | None = None) -> list[psutil.Process]:
+    """Worker processes of this workspace's store, of one stage or of all."""
+    wanted = str(running(workspace).get(stage, "")) if stage else str(workspace.cache)
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if wanted and "pydoit.worker" in line and line[-1].startswith(wanted) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
         if value:
             return value
-        time.sleep(0.02)
+        time.sleep(0.002)
     pytest.fail("waited in vain")
 
 
@@ -59,8 +69,8 @@ def test_kill_at_every_stage(tmp_path: Path) -> None:
     undisturbed, workspace = make_workspace(tmp_path / "a"), make_workspace(tmp_path / "b")
     for stage in RUNNING:
         process = start(workspace)
-        victim = wait_for(lambda stage=stage: workers(workspace).get(stage))
-        assert isinstance(victim, psutil.Process)
+        wait_for(lambda stage=stage: stage in running(workspace))
+        (victim,) = wait_for(lambda stage=stage: workers(workspace, stage))
         victim.send_signal(signal.SIGKILL)
         output, errors = process.communicate(timeout=120)
         assert process.returncode == 1, errors
@@ -68,11 +78,10 @@ def test_kill_at_every_stage(tmp_path: Path) -> None:
         assert not leftovers(workspace)
 
         process = start(workspace)
-        victim = wait_for(lambda stage=stage: workers(workspace).get(stage))
+        wait_for(lambda stage=stage: stage in running(workspace))
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=30)
         wait_for(lambda: not workers(workspace), 10)  # the worker does not outlive its parent
-        (workspace.root / "artifacts/tiny/manifest.json").exists()
     assert workspace.build().keys() == set(STAGES)
     assert not leftovers(workspace)
     undisturbed.build()
@@ -84,7 +93,7 @@ def test_kill_at_every_stage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_at_once_and_leaves_nothing(workspace: TestWorkspace, number: signal.Signals) -> None:
     process = start(workspace, "tiny", "-n", "2")
-    wait_for(lambda: workers(workspace).get("import"))
+    wait_for(lambda: workers(workspace, "import"))
     started = time.monotonic()
     process.send_signal(number)
     process.communicate(timeout=30)

@@ -43,6 +43,8 @@ LOCKED = {"name": "locked", "long": "locked", "short": "", "type": bool, "defaul
 FROZEN = {"name": "frozen", "long": "frozen", "short": "", "type": bool, "default": False,
           "help": "use modelbuild.lock unquestioned"}  # fmt: skip
 
+INTERRUPT_SECONDS = 3.0
+
 
 class _NoTasks(TaskLoader2):  # type: ignore[misc]
     """Stands in for doit's dodo.py loader until the command has made its own tasks."""
@@ -107,7 +109,7 @@ class Build(Run):  # type: ignore[misc]
     def _run_stages(self, session: Session, options: dict[str, Any]) -> None:
         console = Console()
         stages = session.stages_needed(session.options.stages)
-        session.workspace.state.mkdir(parents=True, exist_ok=True)
+        session.workspace.make_state()
         self.loader = _NoTasks(make_tasks(session, console, stages), database_settings(session))
         process.reset()
         previous = signal.signal(signal.SIGTERM, _terminate)
@@ -117,6 +119,7 @@ class Build(Run):  # type: ignore[misc]
                 self._run_doit(session, console, options)
         finally:
             process.stop_all()
+            session.store.wait_until_idle(INTERRUPT_SECONDS)
             signal.signal(signal.SIGTERM, previous)
             session.write_reports()
 

@@ -17,7 +17,7 @@ from pydoit.kernels.tasks import Task, extract_tasks
 from pydoit.kernels.tile import Tile
 from pydoit.kernels.tile_space import default_tile, tile_choices
 from pydoit.records import Record
-from pydoit.tvm_compat import IRModule, meta_schedule
+from pydoit.tvm_compat import IRModule, meta_schedule, te, tvm
 
 BUILD_SECONDS = 60.0
 """A candidate that takes longer to compile is given up."""
@@ -99,6 +99,10 @@ class _Bench:
         self._target = target
         self._folder = folder
         self._built: dict[tuple[str, Tile], Path] = {}
+        # What TVM imports at its first compilation would otherwise be imported again in each forked process.
+        source = te.placeholder((16,), name="source")
+        copy = te.create_prim_func([source, te.compute((16,), lambda index: source[index], name="copy")])
+        tvm.compile(IRModule({"main": copy}), target=target).export_library(str(folder / "first.so"))
 
     def measure(self, task: Task, tiles: Iterable[Tile], seconds: float | None) -> dict[Tile, float]:
         """Return the least time in seconds of each tile that could be built and run."""
@@ -130,15 +134,12 @@ def _build_library(function: Any, machine: Machine, target: Any, candidate: tupl
     """Compile one candidate into a library."""
     tile, path = candidate
     scheduled = schedule_function(function, machine, tile).with_attr("global_symbol", "main")
-    library = meta_schedule.builder.local_builder.default_build(IRModule({"main": scheduled}), target, None)
-    library.export_library(str(path))
+    tvm.compile(IRModule({"main": scheduled}), target=target).export_library(str(path))
     return True
 
 
 def _time_library(function: Any, path: Path) -> float:
     """Return the least seconds of one call over several short series, on random data."""
-    from pydoit.tvm_compat import tvm
-
     local = meta_schedule.runner.local_runner
     device = tvm.cpu()
     shapes = [info.as_json() for info in meta_schedule.arg_info.ArgInfo.from_prim_func(function)]

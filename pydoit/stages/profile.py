@@ -12,7 +12,6 @@ from typing import Any
 
 from pydoit.frozen import Frozen
 from pydoit.importers.spec import Input
-from pydoit.stages.verify import open_model
 from pydoit.target import ResolvedTarget
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
@@ -37,6 +36,7 @@ class Spec(Frozen):
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:  # noqa: ARG001 - every stage has this shape
     """Measure; all times are wall times of one call with inputs in place."""
+    from pydoit.compiled import open_model
     from pydoit.random_tensors import random_sample
 
     sample = random_sample(spec.inputs, spec.seed, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -56,6 +55,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:  #
     """Measure the errors; raises GateError where one misses its bound or the comparison would prove nothing."""
     from pydoit import datasets
     from pydoit.comparison import Comparison
+    from pydoit.compiled import open_model
 
     folder = inputs["fetch"] / "model"
     dataset = inputs["dataset"] if spec.dataset == "file" else spec.dataset
@@ -76,22 +76,6 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:  #
     if failures:
         raise GateError("; ".join(failures), measured)
     return measured
-
-
-def open_model(inputs: Mapping[str, Path], threads: int) -> Any:
-    """The compiled model from the outputs of compile, weights and optimize."""
-    from pydoit.runtime import Model
-
-    described = json.loads((inputs["optimize"] / "spec.json").read_bytes())
-    return Model(
-        inputs["compile"] / "lib.so",
-        inputs["weights"] / "model.safetensors",
-        described["inputs"],
-        described["outputs"],
-        described["weights"],
-        entry=described["entry"],
-        threads=threads,
-    )
 
 
 def _reference_outputs(reference: importers.Reference, sample: dict[str, Any]) -> dict[str, Any]:

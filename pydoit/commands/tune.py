@@ -1,0 +1,83 @@
+"""doit tune RECIPE: search for fast schedules and write the recipe's records file."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydoit import machine, process
+from pydoit.commands.base import EXIT_FAILED, EXIT_GOOD
+from pydoit.commands.build import Build
+from pydoit.console import Console
+from pydoit.errors import StageError, UserError
+from pydoit.session import Session
+
+TRIALS = {"name": "trials", "long": "trials", "short": "", "type": int, "default": None,
+          "help": "candidates measured for each kernel (default: the recipe's)"}  # fmt: skip
+BUDGET = {"name": "budget", "long": "budget", "short": "", "type": str, "default": "",
+          "help": "longest time, e.g. 20m (default: the recipe's)"}  # fmt: skip
+AFRESH = {"name": "fresh", "long": "fresh", "short": "", "type": bool, "default": False,
+          "help": "start from nothing instead of from the records file"}  # fmt: skip
+
+
+class Tune(Build):
+    name = "tune"
+    doc_purpose = "measure schedules for a recipe's kernels and write its records file, to be checked in"
+    doc_usage = "RECIPE[@VARIANT]"
+    cmd_options = (*Build.cmd_options, TRIALS, BUDGET, AFRESH)
+    only = ("optimize",)
+
+    def build(self, options: dict[str, Any], names: list[str]) -> int:
+        if len(names) != 1:
+            raise UserError("doit tune takes one recipe; write `doit tune RECIPE`")
+        assignments = [f"tune.trials={options['trials']}"] if options["trials"] is not None else []
+        assignments += [f'tune.budget="{options["budget"]}"'] if options["budget"] else []
+        status = super().build({**options, "set": [*options["set"], *assignments]}, names)
+        return status if status != EXIT_GOOD or options["dry_run"] else self._search(options, assignments, names[0])
+
+    def _search(self, options: dict[str, Any], assignments: list[str], recipe: str) -> int:
+        session = self.open_session({**options, "set": [*options["set"], *assignments, 'tune.on_miss="tune"']}, [recipe])
+        session.examine(recipe, "optimize")
+        records = session.loaded[recipe].records
+        if records is None:
+            raise UserError(f'{recipe} names no records file; add [tune] records = "recipes/tuning/{recipe}.json"')
+        path = session.workspace.root / records
+        with session.store.in_use(), session.store.scratch() as folder:
+            result = _run(session, recipe, path, folder, options["fresh"])
+            if result["status"] != "built":
+                raise StageError(f"tune failed: {result['reason']}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / "out" / "records.json", path)
+        measured = result["measurements"]
+        sys.stdout.write(f"{recipe}: {measured['records']} of {measured['tasks']} kernels have records in {records}\n")
+        return EXIT_GOOD if measured["records"] else EXIT_FAILED
+
+
+def _run(session: Session, recipe: str, records: Path, folder: Path, fresh: bool) -> dict[str, Any]:
+    node = session.node(recipe, "tune")
+    inputs = session.builder.lay_out(node, folder / "inputs")
+    inputs.pop("records", None)
+    checkpoint = session.workspace.state / "tuning" / f"{recipe}.json"
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        checkpoint.unlink(missing_ok=True)
+    elif records.is_file():
+        inputs["records"] = records
+    (folder / "out").mkdir()
+    spec = {key: node.spec[key] for key in ("trials", "budget_seconds", "target")} | {"checkpoint": str(checkpoint)}
+    job = {"stage": "search", "spec": spec, "out": str(folder / "out"), "root": str(session.workspace.root),
+           "inputs": {name: str(path) for name, path in inputs.items()}}  # fmt: skip
+    console, shown = Console(), [""]
+
+    def tick(seconds: float, text: str) -> None:
+        console.running(recipe, "search", seconds, text)
+        if text and text != shown[0]:
+            shown[0] = text
+            console.note(f"{recipe}: {text}")
+
+    log = session.workspace.state / "logs" / recipe / "search.log"
+    process.reset()
+    with machine.measuring(lambda seconds: tick(seconds, "waiting to measure alone")):
+        return process.run_worker(job, folder, log, tick).result
