@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from doit.cmd_base import TaskLoader2
+from doit.doit_cmd import DoitMain
 from doit.task import Task
 
 from pydoit.console import Console
@@ -28,6 +29,7 @@ class ModelbuildLoader(TaskLoader2):
     def __init__(self, session: Session | None = None) -> None:
         super().__init__()
         self._session = session
+        _let_empty_arguments_pass()
 
     @property
     def session(self) -> Session:
@@ -57,3 +59,16 @@ class ModelbuildLoader(TaskLoader2):
         """All recipes with their variants, by name."""
         workspace = self.session.workspace
         return [address for name in sorted(workspace.recipe_files) for address in (name, *variants(workspace, name))]
+
+
+def _let_empty_arguments_pass() -> None:
+    """doit 0.37 looks at the first letter of every argument and fails on an empty one; our commands read sys.argv."""
+    original = DoitMain.process_args
+    if getattr(original, "takes_empty", False):
+        return
+
+    def process_args(main: Any, arguments: list[str]) -> Any:
+        return original(main, [argument for argument in arguments if argument])
+
+    process_args.takes_empty = True  # type: ignore[attr-defined]
+    DoitMain.process_args = process_args

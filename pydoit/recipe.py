@@ -92,7 +92,7 @@ class Model(Frozen):
     calibrate_batch_norm: Annotated[int, Field(ge=1, le=1024, strict=True)] | None = None
     """With random weights: number of seeded inputs that set the batch-norm statistics."""
     inputs: dict[Symbol, Input] = Field(default_factory=dict)
-    """The inputs by name, in the order in which the library takes them."""
+    """The inputs by the model's own names; the library takes them in the model's own order."""
     dims: dict[Symbol, Dim] = Field(default_factory=dict)
     """Bounds of the symbolic dimensions."""
     constants: dict[Symbol, bool | Integer | Number | str] = Field(default_factory=dict)

@@ -162,10 +162,12 @@ class Store:
     def in_use(self) -> Iterator[None]:
         """Keep garbage collection away while a build runs."""
         try:
-            with locked(self.root / "locks" / "store.lock", shared=True):
-                yield
-        except (PermissionError, NotADirectoryError, FileExistsError) as error:
+            (self.root / "locks").mkdir(parents=True, exist_ok=True)
+            (self.root / "locks" / "store.lock").touch()
+        except OSError as error:
             raise _store_error(error, self.root) from error
+        with locked(self.root / "locks" / "store.lock", shared=True):
+            yield
 
     @contextlib.contextmanager
     def key_lock(self, key: str, waiting: Callable[[float], None] | None = None) -> Iterator[None]:
@@ -235,4 +237,4 @@ def _store_error(error: OSError, path: Path) -> StoreError:
         return StoreError(f"the disk is full while writing {path}; free space or run `doit cache gc`")
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return StoreError(f"{path} cannot be written ({error.strerror}); correct its rights or set MODELBUILD_CACHE")
-    return StoreError(f"{path}: {error.strerror or error}; check the disk")
+    return StoreError(f"{path}: {error.strerror or error}; correct the path or set MODELBUILD_CACHE")

@@ -24,8 +24,10 @@ from tvm import ir, relax, te, tirx, topi  # noqa: E402
 from tvm.ir import IRModule, load_json, save_json  # noqa: E402
 from tvm.relax.expr_functor import PyExprMutator, mutator  # noqa: E402
 from tvm.s_tir import Schedule, meta_schedule  # noqa: E402
+from tvm.s_tir.pipeline import default_s_tir_pipeline as s_tir_pipeline  # noqa: E402
 from tvm.target import Target  # noqa: E402
-from tvm_ffi import structural_equal  # noqa: E402
+from tvm.tirx.compilation_pipeline import register_tir_pipeline  # noqa: E402
+from tvm_ffi import structural_equal, structural_map  # noqa: E402
 
 __all__ = [
     "IRModule",
@@ -36,9 +38,12 @@ __all__ = [
     "load_json",
     "meta_schedule",
     "mutator",
+    "register_tir_pipeline",
     "relax",
+    "s_tir_pipeline",
     "save_json",
     "structural_equal",
+    "structural_map",
     "te",
     "tirx",
     "topi",

@@ -83,7 +83,7 @@ def original_arguments(name: str, in_args: list[str]) -> list[str]:
     for position, word in enumerate(written):
         if word == name:
             rest = written[position + 1 :]
-            if [item for item in rest if item.startswith("-") or "=" not in item] == list(in_args):
+            if [item for item in rest if item and (item.startswith("-") or "=" not in item)] == list(in_args):
                 return rest
     return list(in_args)
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydoit.kernels.isolation import run_isolated
+from pydoit.kernels.lowering import compile_module
 from pydoit.kernels.machine import Machine
 from pydoit.kernels.scheduling import schedule_function
 from pydoit.kernels.tasks import Task, extract_tasks
@@ -102,7 +103,7 @@ class _Bench:
         # What TVM imports at its first compilation would otherwise be imported again in each forked process.
         source = te.placeholder((16,), name="source")
         copy = te.create_prim_func([source, te.compute((16,), lambda index: source[index], name="copy")])
-        tvm.compile(IRModule({"main": copy}), target=target).export_library(str(folder / "first.so"))
+        compile_module(IRModule({"main": copy}), target).export_library(str(folder / "first.so"))
 
     def measure(self, task: Task, tiles: Iterable[Tile], seconds: float | None) -> dict[Tile, float]:
         """Return the least time in seconds of each tile that could be built and run."""
@@ -134,7 +135,7 @@ def _build_library(function: Any, machine: Machine, target: Any, candidate: tupl
     """Compile one candidate into a library."""
     tile, path = candidate
     scheduled = schedule_function(function, machine, tile).with_attr("global_symbol", "main")
-    tvm.compile(IRModule({"main": scheduled}), target=target).export_library(str(path))
+    compile_module(IRModule({"main": scheduled}), target).export_library(str(path))
     return True
 
 

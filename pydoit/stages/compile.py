@@ -25,8 +25,9 @@ class Spec(Frozen):
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Write lib.so, which exports `main`."""
     from pydoit.kernels.apply import schedule_module
+    from pydoit.kernels.lowering import compile_module
     from pydoit.records import read_records
-    from pydoit.tvm_compat import load_json, relax, tvm
+    from pydoit.tvm_compat import load_json, relax
 
     module = load_json((inputs["optimize"] / "module.json").read_text(encoding="utf-8"))
     records = read_records(inputs["tune"] / "records.json")
@@ -38,7 +39,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     module, summary = schedule_module(module, target, records.decisions(spec.target.arch))
     scheduled = time.perf_counter()
     progress(f"generate code for {summary['functions']} functions")
-    tvm.compile(module, target=target).export_library(str(out / "lib.so"))
+    compile_module(module, target).export_library(str(out / "lib.so"))
     return {
         **summary,
         "schedule_seconds": round(scheduled - started, 3),

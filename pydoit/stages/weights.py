@@ -47,12 +47,13 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:  #
 def _transform(module: Any, params: list[Any]) -> list[Any]:
     """Compile `transform` for this machine and run it on numpy arrays; return numpy arrays."""
     from pydoit.kernels.apply import schedule_module
+    from pydoit.kernels.lowering import compile_module
     from pydoit.target import make_tvm_target
     from pydoit.tvm_compat import relax, tvm
 
     target = make_tvm_target(_host())
     scheduled, _ = schedule_module(module, target, {})
-    machine = relax.VirtualMachine(tvm.compile(scheduled, target=target), tvm.cpu())
+    machine = relax.VirtualMachine(compile_module(scheduled, target), tvm.cpu())
     result = machine["transform"]([tvm.runtime.tensor(array) for array in params])
     return [tensor.numpy() for tensor in result]
 

@@ -1,0 +1,45 @@
+"""How scheduled functions become machine code: TVM's pipeline, with local buffers on the stack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydoit.tvm_compat import IRModule, register_tir_pipeline, s_tir_pipeline, structural_map, tirx, tvm
+
+PIPELINE = "modelbuild"
+
+
+def compile_module(module: Any, target: Any) -> Any:
+    """Compile a module of scheduled functions, and Relax if there is any; return what `export_library` writes."""
+    register_tir_pipeline(PIPELINE, _pipeline)
+    return tvm.compile(module, target=target, tir_pipeline=PIPELINE)
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    """Return the passes on functions, on the host part and on the device part, as TVM expects them."""
+    lower, finalize_host, finalize_device = s_tir_pipeline()
+    keep = tvm.transform.module_pass(_keep_on_stack, opt_level=0, name="KeepLocalBuffersOnStack")
+    return tvm.transform.Sequential([lower, keep]), finalize_host, finalize_device
+
+
+def _keep_on_stack(module: Any, _context: Any) -> Any:
+    """Mark local buffers of constant size so that they stay on the stack.
+
+    TVM 0.27 turns them into calls of the runtime's allocator inside parallel loops, several a tile or row, and LLVM
+    then writes the registers of a finished tile to memory for nobody. Drop this when TVM keeps small ones itself.
+    """
+    functions = {}
+    for name, function in module.functions.items():
+        if isinstance(function, tirx.PrimFunc):
+            function = function.with_body(structural_map(function.body, (tirx.AllocBuffer, _mark)))  # noqa: PLW2901
+        functions[name] = function
+    return IRModule(functions, attrs=module.attrs)
+
+
+def _mark(allocation: Any) -> Any:
+    buffer = allocation.buffer
+    constant = all(isinstance(size, tirx.IntImm) for size in buffer.shape)
+    if not constant or buffer.scope() != "local":
+        return allocation
+    annotations = dict(allocation.annotations or {})
+    return tirx.AllocBuffer(buffer, {**annotations, "disable_lower_builtin": tirx.IntImm("bool", 1)})
