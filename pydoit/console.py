@@ -10,7 +10,6 @@ from typing import TextIO
 from pydoit.results import Result
 
 HEARTBEAT_SECONDS = 30.0
-MARKS = {"built": "built", "hit": "hit", "restored": "restored", "deferred": "deferred", "failed": "FAILED", "skipped": "skipped"}
 
 
 class Console:
@@ -43,7 +42,8 @@ class Console:
         with self._guard:
             self._active.pop((recipe, result.stage), None)
             seconds = f"{result.seconds:6.1f} s" if result.status in ("built", "failed") else " " * 8
-            line = f"{recipe}: {result.stage:<9} {MARKS[result.status]:<9} {seconds}  {result.reason}"
+            status = "FAILED" if result.status == "failed" else result.status
+            line = f"{recipe}: {result.stage:<9} {status:<9} {seconds}  {result.reason}"
             self._erase()
             self._write(f"{line.rstrip()}\n")
             if self._active and self._is_terminal:

@@ -38,7 +38,7 @@ class GateError(StageError):
         self.measurements = dict(measurements)
 
 
-class Deferred(ModelBuildError):
+class Deferred(ModelBuildError):  # noqa: N818 - no error: the stage waits for another machine
     """A stage needs what this machine lacks (a GPU, a login); the message says what it needs."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -74,7 +75,5 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}; correct its rights or free space") from error
     finally:
-        try:
+        with contextlib.suppress(OSError):  # the error above says more
             temporary.unlink(missing_ok=True)
-        except OSError:
-            pass  # the error above says more

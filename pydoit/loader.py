@@ -21,7 +21,7 @@ def database_settings(session: Session) -> dict[str, Any]:
     return {"dep_file": str(session.workspace.state / "doit.db"), "backend": "sqlite3", "verbosity": 2}
 
 
-class ModelbuildLoader(TaskLoader2):
+class ModelbuildLoader(TaskLoader2):  # type: ignore[misc]
     """Loads the recipes that the arguments name, or all; `loader = "modelbuild"` under [tool.doit] selects it."""
 
     cmd_options = ()

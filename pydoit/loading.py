@@ -46,12 +46,10 @@ class Layer:
         """How many leading keys of `path` this layer writes itself."""
         node: Any = self.values
         for depth, key in enumerate(path):
-            if isinstance(node, dict) and key in node:
-                node = node[key]
-            elif isinstance(node, list) and isinstance(key, int) and key < len(node):
-                node = node[key]
-            else:
+            is_item = isinstance(node, list) and isinstance(key, int) and key < len(node)
+            if not is_item and not (isinstance(node, dict) and key in node):
                 return depth
+            node = node[key]
         return len(path)
 
 

@@ -23,7 +23,7 @@ class Frozen(_Frozen):
 
 def _dimension(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ValueError("a dimension is a whole number or the name of one of [model.dims]")
+        raise ValueError("a dimension is a whole number or the name of one of [model.dims]")  # noqa: TRY004 - pydantic's
     if isinstance(value, int) and value < 1:
         raise ValueError(f"a dimension is at least 1, not {value}")
     return value

@@ -40,31 +40,30 @@ def check_document(workspace: Workspace, address: str, document: Document) -> Lo
     return LoadedRecipe(address, recipe, document)
 
 
+LATER = "is not supported yet; remove it"
+
+
 def unsupported(recipe: Recipe) -> Iterator[Fault]:
     """Features of the schema that this version does not have; refused by name, never ignored."""
-    later = "is not supported yet; remove it"
-    if recipe.model.source in ("gguf", "torchscript"):
-        yield ("model", "source"), f"{recipe.model.source} {later}, or convert the model to ONNX or safetensors"
-    if recipe.model.constants:
-        yield ("model", "constants"), f"model: constants {later}"
-    if recipe.model.dims:
-        yield ("model", "dims"), f"model: symbolic dimensions {later}; write whole numbers in the shapes"
-    if recipe.target.kind == "cuda":
-        yield ("target", "kind"), f'target: cuda {later}; use kind = "cpu"'
-    if recipe.target.precision != "float32":
-        yield ("target", "precision"), f"target: {recipe.target.precision} {later}"
-    if recipe.quantization is not None:
-        yield ("quantization", "scheme"), f"quantization: {recipe.quantization.scheme} {later}"
+    model, precision = recipe.model, recipe.target.precision
+    quantization = recipe.quantization.scheme if recipe.quantization is not None else ""
+    refusals: tuple[tuple[bool, KeyPath, str], ...] = (
+        (model.source in ("gguf", "torchscript"), ("model", "source"), f"{model.source} {LATER}, or convert it to ONNX"),
+        (bool(model.constants), ("model", "constants"), f"model: constants {LATER}"),
+        (bool(model.dims), ("model", "dims"), f"model: symbolic dimensions {LATER}; write whole numbers in the shapes"),
+        (recipe.target.kind == "cuda", ("target", "kind"), f'target: cuda {LATER}; use kind = "cpu"'),
+        (precision != "float32", ("target", "precision"), f"target: {precision} {LATER}"),
+        (bool(quantization), ("quantization", "scheme"), f"quantization: {quantization} {LATER}"),
+        (recipe.passes.check is not None, ("passes", "check"), f"passes: check {LATER}"),
+        (bool(recipe.profile.shapes), ("profile", "shapes"), f"profile: shapes {LATER}"),
+    )
+    yield from ((path, text) for applies, path, text in refusals if applies)
     for kind, choice in recipe.kernels:
         if choice not in ("auto", "tvm"):
-            yield ("kernels", kind), f'kernels: {choice} {later}; use "auto" or "tvm"'
-    if recipe.passes.check is not None:
-        yield ("passes", "check"), f"passes: check {later}"
-    if recipe.profile.shapes:
-        yield ("profile", "shapes"), f"profile: shapes {later}"
+            yield ("kernels", kind), f'kernels: {choice} {LATER}; use "auto" or "tvm"'
     for index, gate in enumerate(recipe.gate):
         if gate.max_regress is not None:
-            yield ("gate", index, "max_regress"), f"gate: max_regress {later}; use min or max"
+            yield ("gate", index, "max_regress"), f"gate: max_regress {LATER}; use min or max"
 
 
 def inconsistent(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
@@ -80,21 +79,24 @@ def inconsistent(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
 
 
 def _model_faults(recipe: Recipe) -> Iterator[Fault]:
-    model = recipe.model
-    if model.source == "torch" and model.factory is None:
-        yield ("model", "factory"), 'is missing; name the callable that makes the module, "package.module:callable"'
-    if model.source != "torch" and model.factory is not None:
-        yield ("model", "factory"), f'does not go with source = "{model.source}"; remove it or set source = "torch"'
-    if model.source in ("transformers", "onnx") and model.path is None:
-        yield ("model", "path"), f'is missing; source = "{model.source}" needs one'
-    if model.source == "onnx" and model.weights is not None:
-        yield ("model", "weights"), "random weights need an architecture from torch or transformers; remove it"
-    if model.calibrate_batch_norm is not None and model.weights is None:
-        yield ("model", "calibrate_batch_norm"), 'goes with weights = "random:SEED" only; remove it'
-    if model.source != "onnx" and recipe.verify.reference == "onnxruntime":
-        yield ("verify", "reference"), 'onnxruntime is the reference of ONNX models; use "torch"'
-    if model.source == "onnx" and recipe.verify.reference == "torch":
-        yield ("verify", "reference"), 'an ONNX model has no torch reference; use "onnxruntime"'
+    model, reference = recipe.model, recipe.verify.reference
+    is_torch, is_onnx, source = model.source == "torch", model.source == "onnx", model.source
+    rules: tuple[tuple[bool, KeyPath, str], ...] = (
+        (is_torch and model.factory is None, ("model", "factory"),
+         'is missing; name the callable that makes the module, "package.module:callable"'),
+        (not is_torch and model.factory is not None, ("model", "factory"),
+         f'does not go with source = "{source}"; remove it or set source = "torch"'),
+        (not is_torch and model.path is None, ("model", "path"), f'is missing; source = "{source}" needs one'),
+        (is_onnx and model.weights is not None, ("model", "weights"),
+         "random weights need an architecture from torch or transformers; remove it"),
+        (model.calibrate_batch_norm is not None and model.weights is None, ("model", "calibrate_batch_norm"),
+         'goes with weights = "random:SEED" only; remove it'),
+        (not is_onnx and reference == "onnxruntime", ("verify", "reference"),
+         'onnxruntime is the reference of ONNX models; use "torch"'),
+        (is_onnx and reference == "torch", ("verify", "reference"),
+         'an ONNX model has no torch reference; use "onnxruntime"'),
+    )  # fmt: skip
+    yield from ((path, text) for applies, path, text in rules if applies)
     for fault in itertools.islice(sources.reference_faults(model.path, model.revision, model.sha256), 1):
         yield ("model", fault.key), fault.message
     for index, package in enumerate(model.packages):

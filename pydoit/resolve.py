@@ -6,6 +6,7 @@ code and the machine's CPU level are those of the last time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -47,10 +48,8 @@ def resolve(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> Res
     if found is not None:
         return found
     resolved = _check(workspace, address, document)
-    try:
+    with contextlib.suppress(ModelBuildError):  # not to remember it only costs time
         write_atomically(remembered, canonical({"token": token, "resolved": _encode(resolved)}))
-    except ModelBuildError:
-        pass  # it only costs time
     return resolved
 
 

@@ -71,7 +71,8 @@ def compiler_version() -> str:
 
 def _first_line(command: list[str]) -> str:
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=20, env={**os.environ, "LC_ALL": "C"})
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False,
+                                env={**os.environ, "LC_ALL": "C"})  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ABSENT
     lines = (result.stdout or result.stderr).splitlines()

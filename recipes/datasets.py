@@ -1,6 +1,6 @@
 """Real inputs of the checked-in recipes, from files that the installed packages bring along."""
 
-# ruff: noqa: ARG001 - every dataset function is called with the same four arguments
+
 from __future__ import annotations
 
 import io

@@ -88,7 +88,7 @@ BROKEN = [
     Broken("on-miss", BASE + '[tune]\non_miss = "guess"\n', 9, "tune.on_miss", "not a choice"),
     Broken("gate-metric", BASE + '[[gate]]\nmetric = "speed"\nmax = 1\n', 9, "gate[0].metric", "malformed"),
     Broken("gate-without-bound", BASE + '[[gate]]\nmetric = "verify.cosine"\n', 8, "gate[0]", "needs min, max"),
-    Broken("second-gate", BASE + '[[gate]]\nmetric = "verify.cosine"\nmin = 0\n[[gate]]\nmetric = 1\n', 12, "gate[1].metric", ""),
+    Broken("second-gate", BASE + '[[gate]]\nmetric = "verify.cosine"\nmin = 0\n[[gate]]\nmetric = 1\n', 12, "gate[1]", ""),
     Broken("reference", BASE + '[verify]\nreference = "onnxruntime"\n', 9, "verify.reference", "ONNX models"),
     Broken("dataset-missing", BASE + '[verify]\ndataset = "no.npz"\n', 9, "verify.dataset", "there is no"),
     Broken("extends-text", 'extends = "base/x.toml"\n' + BASE, 1, "extends", "list of file names"),
@@ -127,7 +127,7 @@ def test_one_line_names_file_line_key_and_remedy(broken: Broken, workspace: Test
     assert status == 2
     assert len(lines) == 1, lines
     assert lines[0].startswith(f"recipes/broken.toml:{broken.line}: "), lines
-    location, key, text = lines[0].split(": ", 2)
+    _, key, text = lines[0].split(": ", 2)
     assert broken.key in key
     assert broken.says in text
     assert ";" in text  # what is wrong; what to do

@@ -126,7 +126,8 @@ def test_sentence_similarities_match_torch_to_three_digits(
     ours = run_elsewhere(built, "minilm", samples, tmp_path)
     reference = AutoModel.from_pretrained(folder).eval()
     with torch.no_grad():
-        theirs = [reference(**{name: torch.from_numpy(value) for name, value in sample.items()})[0].numpy() for sample in samples]
+        tensors = [{name: torch.from_numpy(value) for name, value in sample.items()} for sample in samples]
+        theirs = [reference(**sample)[0].numpy() for sample in tensors]
 
     def similarities(states: list[np.ndarray]) -> np.ndarray:
         masks = [sample["attention_mask"][..., None] for sample in samples]

@@ -14,8 +14,12 @@ from conftest import make_workspace
 ROOT = Path(__file__).parents[1]
 
 
-def run(*command: str | Path, **variables: str) -> str:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env={**os.environ, **variables}, check=False)
+# Neither the checkout nor what the caller put on the path may stand in for the installed wheel.
+OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=OUTSIDE, cwd="/", check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -37,17 +41,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_wheel_builds_a_model(wheel: Path, tmp_path: Path) -> None:
     """The dependencies are those of this environment, seen through a path file; pip checks that they satisfy the wheel."""
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel)
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     location = run(python, "-c", "import pydoit; print(pydoit.__file__)")
     assert location.startswith(str(tmp_path))
     run(python, "-m", "pip", "check")
     workspace = make_workspace(tmp_path)
-    done = subprocess.run([python, "-m", "doit", "build", "tiny"], cwd=workspace.root, env=workspace.environment(),
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [python, "-m", "doit", "build", "tiny"], cwd=workspace.root, capture_output=True, text=True, check=False,
+        env={**OUTSIDE, "MODELBUILD_CACHE": str(workspace.cache)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert (workspace.root / "artifacts/tiny/lib.so").is_file()
 
@@ -62,6 +68,8 @@ def test_a_wheel_with_its_own_dependencies(wheel: Path, tmp_path: Path) -> None:
     versions = run(python, "-m", "pip", "list", "--format=freeze")
     assert "apache-tvm-ffi==0.1.14.post0" in versions
     workspace = make_workspace(tmp_path)
-    done = subprocess.run([python, "-m", "doit", "build", "tiny"], cwd=workspace.root, env=workspace.environment(),
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [python, "-m", "doit", "build", "tiny"], cwd=workspace.root, capture_output=True, text=True, check=False,
+        env={**OUTSIDE, "MODELBUILD_CACHE": str(workspace.cache)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -63,7 +63,7 @@ def guarded(run: Callable[[], int | None], in_args: list[str]) -> int:
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the reader is gone; nothing more can be shown
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone; nothing more can be shown
         return EXIT_GOOD
     except Exception:  # noqa: BLE001 - a fault of ours: all of it is shown, and the status is one of the contract
         traceback.print_exc()

@@ -99,8 +99,9 @@ class Build(Run):  # type: ignore[misc]
         workspace = open_workspace()
         chosen = names or list(workspace.settings.default)
         if not chosen:
-            raise UserError('nothing to build; name a recipe, or list some as `default = [...]` in modelbuild.toml')
-        session = Session(workspace, Options(tuple(options["set"]), self.only or _stages(options["stages"]), self.afresh, options["defer"]))
+            raise UserError("nothing to build; name a recipe, or list some as `default = [...]` in modelbuild.toml")
+        stages = self.only or _stages(options["stages"])
+        session = Session(workspace, Options(tuple(options["set"]), stages, self.afresh, options["defer"]))
         session.open(chosen)
         for error in session.broken.values():
             sys.stderr.write(f"{error}\n")

@@ -60,8 +60,6 @@ def examine() -> Iterator[Finding]:
 
 def _python() -> Finding:
     text = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < (3, 11):
-        return Finding("python", "fault", text, "install Python 3.11 or newer")
     return Finding("python", "good", text)
 
 

@@ -35,7 +35,7 @@ class Spec(Frozen):
     """Wheels with Python code, unzipped, never installed."""
 
 
-def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:  # noqa: ARG001 - every stage has this shape
+def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Write `model/` and `packages/NAME/`."""
     from pydoit.worker import progress
 

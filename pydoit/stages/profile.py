@@ -34,7 +34,7 @@ class Spec(Frozen):
     """What the library was compiled for; its thread count is used."""
 
 
-def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:  # noqa: ARG001 - every stage has this shape
+def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Measure; all times are wall times of one call with inputs in place."""
     from pydoit.compiled import open_model
     from pydoit.random_tensors import random_sample

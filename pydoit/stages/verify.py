@@ -51,7 +51,7 @@ class Spec(Frozen):
     """What the library was compiled for."""
 
 
-def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:  # noqa: ARG001 - every stage has this shape
+def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Measure the errors; raises GateError where one misses its bound or the comparison would prove nothing."""
     from pydoit import datasets
     from pydoit.comparison import Comparison

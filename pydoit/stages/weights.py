@@ -24,7 +24,7 @@ class Spec(Frozen):
     """The recipe's target."""
 
 
-def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:  # noqa: ARG001  (all stages have one shape)
+def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Write model.safetensors with the tensors that spec.json calls weights, in any order, by name."""
     from safetensors.numpy import load_file
 
