@@ -32,6 +32,11 @@ def test_a_package_stands_for_all_its_files(tmp_path: Path) -> None:
     assert sorted(CodeDigests(tmp_path).digest("a")) == ["a.py", "registry/__init__.py", "registry/data.h", "registry/x.py"]
 
 
+def test_our_own_package_is_no_user_code(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": "from pydoit.errors import UserError\n", "pydoit/__init__.py": "", "pydoit/errors.py": ""})
+    assert sorted(CodeDigests(tmp_path).digest("a")) == ["a.py"]
+
+
 def test_cycles_end(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": "import b", "b.py": "import a"})
     assert sorted(CodeDigests(tmp_path).digest("a")) == ["a.py", "b.py"]
