@@ -12,7 +12,7 @@ from doit.task import Task
 from pydoit.console import Console
 from pydoit.errors import UserError
 from pydoit.session import Options, Session
-from pydoit.tasks import make_tasks
+from pydoit.tasks import make_tasks, name_tasks
 from pydoit.workspace import open_workspace, variants
 
 
@@ -28,6 +28,8 @@ class ModelbuildLoader(TaskLoader2):  # type: ignore[misc]
 
     def __init__(self, session: Session | None = None) -> None:
         super().__init__()
+        self.names_only = False
+        """Set by commands that show names and descriptions: recipes are read, but not checked."""
         self._session = session
         _let_empty_arguments_pass()
 
@@ -48,12 +50,15 @@ class ModelbuildLoader(TaskLoader2):  # type: ignore[misc]
         """One group a recipe; a broken recipe is told on stderr unless it is the one that was asked for."""
         session = self.session
         named = [name.partition(":")[0] for name in pos_args if name and "*" not in name]
-        session.open(named or self.addresses())
+        if self.names_only:
+            session.peek(named or self.addresses())
+        else:
+            session.open(named or self.addresses())
         for address, error in session.broken.items():
             if address in named:
                 raise error if isinstance(error, UserError) else UserError(str(error))
             sys.stderr.write(f"{error}\n")
-        return make_tasks(session, Console())
+        return name_tasks(session.descriptions) if self.names_only else make_tasks(session, Console())
 
     def addresses(self) -> list[str]:
         """All recipes with their variants, by name."""

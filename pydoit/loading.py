@@ -15,6 +15,7 @@ from pydoit.toml_lines import KeyPath, key_lines
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
+MAX_LISTED = 40
 Table = dict[str, Any]
 
 
@@ -208,5 +209,6 @@ def nearest(word: str, known: Sequence[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    listing = ", ".join(known) if known else "none"
+    more = f", and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
+    listing = ", ".join(known[:MAX_LISTED]) + more if known else "none"
     return f"did you mean {close[0]!r}? known: {listing}" if close else f"known: {listing}"

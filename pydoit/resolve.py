@@ -38,10 +38,7 @@ class Resolved:
 
 def resolve(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> Resolved:
     """Load `NAME` or `NAME@VARIANT`; `RecipeError` with a line for each fault."""
-    name, at, variant = (address, "", "") if address in workspace.recipe_files else address.partition("@")
-    if at and not NAME.fullmatch(variant):
-        raise UserError(f"{address!r} is not a recipe; write NAME or NAME@VARIANT")
-    document = open_document(workspace.recipe_file(name), workspace.root, variant if at else None, sets)
+    document = _open(workspace, address, sets)
     remembered = workspace.state / "resolved" / f"{address}.json"
     token = _token(workspace, document)
     found = _recall(remembered, token)
@@ -51,6 +48,18 @@ def resolve(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> Res
     with contextlib.suppress(ModelBuildError):  # not to remember it only costs time
         write_atomically(remembered, canonical({"token": token, "resolved": _encode(resolved)}))
     return resolved
+
+
+def describe(workspace: Workspace, address: str) -> str:
+    """The recipe's one line for lists; the file is read, its values are not checked."""
+    return str(_open(workspace, address, ()).values.get("description", ""))
+
+
+def _open(workspace: Workspace, address: str, sets: Sequence[str]) -> Document:
+    name, at, variant = (address, "", "") if address in workspace.recipe_files else address.partition("@")
+    if at and not NAME.fullmatch(variant):
+        raise UserError(f"{address!r} is not a recipe; write NAME or NAME@VARIANT")
+    return open_document(workspace.recipe_file(name), workspace.root, variant if at else None, sets)
 
 
 def _check(workspace: Workspace, address: str, document: Document) -> Resolved:

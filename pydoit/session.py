@@ -14,7 +14,7 @@ from pydoit.history import History, write_atomically
 from pydoit.keys import pretty
 from pydoit.nodes import Node
 from pydoit.report.data import make_report
-from pydoit.resolve import Resolved, resolve
+from pydoit.resolve import Resolved, describe, resolve
 from pydoit.results import Result
 from pydoit.stages import STAGES
 from pydoit.store import Store
@@ -39,6 +39,7 @@ class Session:
     options: Options = field(default_factory=Options)
     loaded: dict[str, Resolved] = field(default_factory=dict)
     broken: dict[str, ModelBuildError] = field(default_factory=dict)
+    descriptions: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._guard = threading.RLock()
@@ -61,6 +62,14 @@ class Session:
         for address in dict.fromkeys(addresses):
             try:
                 self.loaded[address] = resolve(self.workspace, address, self.options.sets)
+            except ModelBuildError as error:
+                self.broken[address] = error
+
+    def peek(self, addresses: Iterable[str]) -> None:
+        """Read descriptions only, which is fast; a file that cannot be read is kept aside as broken."""
+        for address in dict.fromkeys(addresses):
+            try:
+                self.descriptions[address] = describe(self.workspace, address)
             except ModelBuildError as error:
                 self.broken[address] = error
 

@@ -38,6 +38,17 @@ def make_tasks(session: Session, console: Console, stages: Iterable[str] = STAGE
     return tasks
 
 
+def name_tasks(descriptions: Mapping[str, str]) -> list[Task]:
+    """Tasks to be listed, not run: names and descriptions alone."""
+    tasks: list[Task] = []
+    for recipe, description in descriptions.items():
+        names = [f"{recipe}:{stage}" for stage in STAGES]
+        tasks.append(Task(recipe, None, task_dep=names, has_subtask=True, doc=description))
+        for stage, name in zip(STAGES, names, strict=True):
+            tasks.append(Task(name, None, subtask_of=recipe, doc=DESCRIPTIONS[stage]))
+    return tasks
+
+
 def _stage_task(session: Session, console: Console, recipe: str, stage: str, chosen: tuple[str, ...]) -> Task:
     needed = [f"{recipe}:{name}" for name in session.node(recipe, stage).upstream if name in chosen]
 

@@ -45,6 +45,7 @@ class _Standard(DoitCmdBase):  # type: ignore[misc]
         options, names = parse(self.cmdparser, original_arguments(self.name, in_args))
         if any(not name for name in names):
             raise UserError("an empty name is no task; see `doit list`")
+        self.loader.names_only = self.name == "list" and not options["status"]
         parameters, _ = self.cmdparser.parse([])
         parameters.update(options)
         parameters.update({key: value for key, value in self.loader.load_doit_config().items() if key != "default_tasks"})
