@@ -80,8 +80,11 @@ def _output_names(transform: Any, params: list[dict[str, Any]]) -> list[str]:
             expr = bound[expr]
         return expr
 
+    result = follow(function.body.body)
+    if result.same_as(function.params[0]):  # nothing is transformed
+        return [param["name"] for param in params]
     names = []
-    for number, element in enumerate(follow(function.body.body).fields):
+    for number, element in enumerate(result.fields):
         direct = follow(element)
         if isinstance(direct, relax.TupleGetItem):
             names.append(params[int(direct.index)]["name"])

@@ -24,6 +24,7 @@ from tvm import ir, relax, te, tirx, topi  # noqa: E402
 from tvm.ir import IRModule, load_json, save_json  # noqa: E402
 from tvm.relax.expr_functor import PyExprMutator, mutator  # noqa: E402
 from tvm.s_tir import Schedule, meta_schedule  # noqa: E402
+from tvm.s_tir.schedule import ScheduleError  # noqa: E402
 from tvm.s_tir.pipeline import default_s_tir_pipeline as s_tir_pipeline  # noqa: E402
 from tvm.target import Target  # noqa: E402
 from tvm.tirx.compilation_pipeline import register_tir_pipeline  # noqa: E402
@@ -33,6 +34,7 @@ __all__ = [
     "IRModule",
     "PyExprMutator",
     "Schedule",
+    "ScheduleError",
     "Target",
     "ir",
     "load_json",

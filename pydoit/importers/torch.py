@@ -57,6 +57,7 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
     _buffers_to_parameters(model)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
+        warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # recurrent modules flatten their weights
         program = _export(model, samples)
     _refuse_unsupported(program)
     from tvm.relax.frontend.torch import from_exported_program

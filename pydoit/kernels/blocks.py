@@ -19,12 +19,15 @@ class Block:
     kernel: str
     spatial: tuple[int | None, ...]
     reduction: tuple[int | None, ...]
+    is_output: bool = False
+    """Whether it writes a result of the function, which no other block may absorb."""
 
 
 def describe_blocks(schedule: Any) -> list[Block]:
     """Return the blocks below the root in the order of computation."""
     root = schedule.get_sblock("root")
-    return [_describe(schedule.get(child)) for child in schedule.get_child_blocks(root)]
+    temporary = list(schedule.get(root).alloc_buffers)
+    return [_describe(schedule.get(child), temporary) for child in schedule.get_child_blocks(root)]
 
 
 def vectorizable(schedule: Any, name: str) -> bool:
@@ -62,11 +65,12 @@ def _same(expr: Any, var: Any) -> bool:
     return isinstance(expr, type(var)) and bool(expr.same_as(var))
 
 
-def _describe(block: Any) -> Block:
+def _describe(block: Any, temporary: list[Any]) -> Block:
     spatial: list[int | None] = []
     reduction: list[int | None] = []
     for axis in block.iter_vars:
         extent = int(axis.dom.extent) if isinstance(axis.dom.extent, tirx.IntImm) else None
         (reduction if int(axis.iter_type) == REDUCTION else spatial).append(extent)
     kernel = str(block.annotations["pydoit.kernel"]) if "pydoit.kernel" in block.annotations else ""
-    return Block(block.name_hint, kernel, tuple(spatial), tuple(reduction))
+    is_output = any(all(not write.source.same_as(buffer) for buffer in temporary) for write in block.writes)
+    return Block(block.name_hint, kernel, tuple(spatial), tuple(reduction), is_output)

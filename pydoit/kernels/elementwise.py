@@ -38,7 +38,7 @@ def inline_maps(schedule: Any, blocks: list[Block]) -> list[Block]:
     """Inline every map that another block reads into its reader; return the blocks that remain."""
     remaining = []
     for block in blocks[:-1]:
-        if block.reduction:
+        if block.reduction or block.is_output:
             remaining.append(block)
             continue
         schedule.compute_inline(schedule.get_sblock(block.name))

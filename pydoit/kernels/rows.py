@@ -32,7 +32,8 @@ def softmax(data: Any, lanes: int, safe: bool) -> Any:
         inverse = one / total(*index)
         if not safe:
             return inverse
-        return tirx.Select(largest(*index) < lowest, tirx.const(0, data.dtype), inverse)
+        # The identity of `max` is the lowest finite value: a row of -inf alone reduces to it.
+        return tirx.Select(largest(*index) <= lowest, tirx.const(0, data.dtype), inverse)
 
     scale = te.compute(total.shape, factor, name="inverse", attrs={KERNEL: ROWS})
     return te.compute(

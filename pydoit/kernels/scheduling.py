@@ -11,7 +11,7 @@ from pydoit.kernels.machine import Machine
 from pydoit.kernels.rows import ROWS, schedule_rows
 from pydoit.kernels.tile import Tile, schedule_tile
 from pydoit.kernels.tile_space import default_tile
-from pydoit.tvm_compat import Schedule
+from pydoit.tvm_compat import Schedule, ScheduleError
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,23 @@ def plan_function(function: Any) -> Plan:
 
 
 def schedule_function(function: Any, machine: Machine, tile: Tile | None = None) -> Any:
-    """Return the scheduled function; without `tile` with the default parameters, the same on every machine."""
+    """Return the scheduled function; without `tile` with the default parameters, the same on every machine.
+
+    Raises ScheduleError where a given `tile` does not fit; the default falls back to plain loops.
+    """
+    try:
+        scheduled = _schedule(function, machine, tile)
+    except ScheduleError:
+        if tile is not None:
+            raise
+        scheduled = _schedule_plainly(function, machine)
+    scheduled = scheduled.with_attr("tirx.is_scheduled", True)
+    if function.attrs is not None and "global_symbol" in function.attrs:
+        return scheduled.with_attr("global_symbol", function.attrs["global_symbol"])
+    return scheduled
+
+
+def _schedule(function: Any, machine: Machine, tile: Tile | None) -> Any:
     plan = plan_function(function)
     schedule = Schedule(function)
     if plan.anchor is not None:
@@ -48,10 +64,19 @@ def schedule_function(function: Any, machine: Machine, tile: Tile | None = None)
     elif plan.blocks:
         for block in inline_maps(schedule, list(plan.blocks)):
             schedule_elementwise(schedule, block, machine)
-    scheduled = schedule.mod["main"].with_attr("tirx.is_scheduled", True)
-    if function.attrs is not None and "global_symbol" in function.attrs:
-        return scheduled.with_attr("global_symbol", function.attrs["global_symbol"])
-    return scheduled
+    return schedule.mod["main"]
+
+
+def _schedule_plainly(function: Any, machine: Machine) -> Any:
+    """Every block for itself; one whose loops cannot be changed at all stays as it is, which is slow but right."""
+    schedule = Schedule(function)
+    for block in describe_blocks(schedule):
+        before = schedule.copy()
+        try:
+            schedule_elementwise(schedule, block, machine)
+        except ScheduleError:
+            schedule = before
+    return schedule.mod["main"]
 
 
 def _fits_tile(schedule: Any, blocks: list[Block], anchor: Block) -> bool:
@@ -61,4 +86,6 @@ def _fits_tile(schedule: Any, blocks: list[Block], anchor: Block) -> bool:
     if not anchor.spatial or (anchor.spatial[-1] or 1) % 4 or not vectorizable(schedule, anchor.name):
         return False
     after = blocks[blocks.index(anchor) + 1 :]
+    if any(block.is_output for block in blocks[:-1]):
+        return False
     return all(not block.reduction for block in after)

@@ -116,6 +116,8 @@ def _vectorize_store(schedule: Any, store: Any, innermost: Any, tile: Tile) -> N
     loops = schedule.get_loops(store)
     around = schedule.get(innermost).loop_var
     depth = next(number for number, loop in enumerate(loops) if schedule.get(loop).loop_var.same_as(around))
+    if not loops[depth + 1 :]:  # a single value
+        return
     *others, columns = loops[depth + 1 :]
     for loop in others:
         schedule.unroll(loop)

@@ -11,6 +11,8 @@ _LOG2E = 1.4426950408889634
 _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_EXP_LOWEST, _EXP_HIGHEST = -87.3365447504019, 88.7228317
+_TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
 _ERF_NUMERATOR = (
     -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
     -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02,
@@ -22,17 +24,19 @@ _ERF_DENOMINATOR = (
 
 
 def exp(value: Any) -> Any:
-    """e^value in float32 within 2 units in the last place; below -87.3 the result is about 1e-38, not 0.
+    """e^value in float32 within some units in the last place; denormal results are 0, NaN and inf go through.
 
     Source: Cephes `expf` (S. Moshier): 2^n from the exponent bits times a polynomial of the remainder.
     """
-    bounded = tirx.max(tirx.min(value, _float(88.3762626647950)), _float(-87.3365447504019))
-    power = tirx.floor(bounded * _float(_LOG2E) + _float(0.5))
+    bounded = _clamp(value, _EXP_LOWEST, _EXP_HIGHEST)
+    power = tirx.min(tirx.floor(bounded * _float(_LOG2E) + _float(0.5)), _float(127.0))
     rest = bounded - power * _float(_LN2_HIGH) - power * _float(_LN2_LOW)
     series = _polynomial(rest, _EXP)
     result = series * (rest * rest) + rest + _float(1.0)
     bits = (power.astype("int32") + tirx.const(127, "int32")) << tirx.const(23, "int32")
-    return result * tirx.reinterpret("float32", bits)
+    scaled = result * tirx.reinterpret("float32", bits)
+    finite = tirx.Select(value < _float(_EXP_LOWEST), _float(0.0), scaled)
+    return tirx.Select(value > _float(_EXP_HIGHEST), tirx.infinity("float32"), finite)
 
 
 def sigmoid(value: Any) -> Any:
@@ -41,8 +45,14 @@ def sigmoid(value: Any) -> Any:
 
 
 def tanh(value: Any) -> Any:
-    """Hyperbolic tangent in float32, absolute error below 2e-7."""
-    return _float(1.0) - _float(2.0) / (exp(value * _float(2.0)) + _float(1.0))
+    """Hyperbolic tangent in float32, absolute error below 2e-7, relative error of some units in the last place.
+
+    Source: Cephes `tanhf` (S. Moshier): an odd polynomial near 0, where the exponentials would cancel.
+    """
+    square = value * value
+    small = value + value * square * _polynomial(square, _TANH)
+    large = _float(1.0) - _float(2.0) / (exp(value * _float(2.0)) + _float(1.0))
+    return tirx.Select(square < _float(0.625 * 0.625), small, large)
 
 
 def erf(value: Any) -> Any:
@@ -50,7 +60,7 @@ def erf(value: Any) -> Any:
 
     Source: the rational approximation of Eigen (`generic_fast_erf_float`), odd over even powers up to |x| = 4.
     """
-    bounded = tirx.max(tirx.min(value, _float(4.0)), _float(-4.0))
+    bounded = _clamp(value, -4.0, 4.0)
     square = bounded * bounded
     return bounded * _polynomial(square, _ERF_NUMERATOR) / _polynomial(square, _ERF_DENOMINATOR)
 
@@ -69,6 +79,12 @@ def gelu_tanh(value: Any) -> Any:
 def silu(value: Any) -> Any:
     """value * sigmoid(value) in float32."""
     return value * sigmoid(value)
+
+
+def _clamp(value: Any, lowest: float, highest: float) -> Any:
+    """Bound a value by comparisons that NaN fails, so that it stays NaN (minimum and maximum would drop it)."""
+    below = tirx.Select(value > _float(highest), _float(highest), value)
+    return tirx.Select(below < _float(lowest), _float(lowest), below)
 
 
 def _polynomial(value: Any, coefficients: tuple[float, ...]) -> Any:

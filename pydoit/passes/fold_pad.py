@@ -35,7 +35,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         if not isinstance(pad, relax.Call) or getattr(pad.op, "name", None) != "relax.nn.pad":
             return call
         widths = [int(width) for width in pad.attrs.pad_width]
-        if pad.attrs.pad_mode != "constant" or float(pad.attrs.pad_value) != 0.0 or any(widths[:4]):
+        if pad.attrs.pad_mode != "constant" or float(pad.attrs.pad_value) != 0.0 or any(widths[:4]) or min(widths) < 0:
             return call
         top, bottom, left, right = widths[4:]
         present = [int(width) for width in call.attrs.padding]
