@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pydoit.errors import GateError
+
 Outputs = Mapping[str, NDArray[Any]]
 DISTINCT = 1e-6
 """Two reference outputs are distinct when they differ by more than this fraction of the larger magnitude."""
@@ -70,6 +72,10 @@ class Comparison:
     def add(self, actual: Outputs, expected: Outputs) -> None:
         """Take one sample in."""
         for name, wanted in expected.items():
+            found = actual[name]
+            if found.shape != wanted.shape or found.dtype.kind != wanted.dtype.kind:
+                text = f"verify: output {name!r} is {found.dtype} {list(found.shape)}, the reference's"
+                raise GateError(f"{text} {wanted.dtype} {list(wanted.shape)}; the import is wrong", {"samples": self.samples})
             self.outputs.setdefault(name, Errors()).add(self.samples, actual[name], wanted)
         if all(_differ(expected, known) for known in self.references):
             self.references.append({name: np.array(array) for name, array in expected.items()})

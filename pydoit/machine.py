@@ -29,7 +29,8 @@ def measuring(waiting: Callable[[float], None]) -> Iterator[None]:
 
 def _file(name: str) -> Path:
     """A lock file that every user of the machine can open, whoever made it."""
-    path = Path(tempfile.gettempdir()) / f"doit-modelbuild-{name}.lock"
+    shared = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR
+    path = (shared if shared.is_dir() else Path(tempfile.gettempdir())) / f"doit-modelbuild-{name}.lock"
     if not path.exists():
         with contextlib.suppress(OSError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))

@@ -169,9 +169,9 @@ class Quantization(Frozen):
     """Layers left as they are."""
     calibration: str | None = None
     """Calibration data: a file of the workspace or `module:callable`."""
-    max_degradation: Annotated[float, Field(ge=0)] | None = None
+    max_degradation: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Largest loss of the metric, as a fraction."""
-    require_speedup: Annotated[float, Field(gt=0)] | None = None
+    require_speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Least speed-up over the unquantized layer."""
 
 
@@ -212,7 +212,7 @@ class Tune(Frozen):
     """Longest time of a search, e.g. "20m" (held in seconds)."""
     trials: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 32
     """Candidates measured for each distinct kernel."""
-    records: str | None = None
+    records: Annotated[str, Field(min_length=1)] | None = None
     """File of the workspace with tuning records; used where they match the target."""
     on_miss: Literal["default", "error", "tune"] = "default"
     """A kernel without a record: `default` schedule, `error`, or `tune` it during the build."""
@@ -221,9 +221,9 @@ class Tune(Frozen):
 class Tolerance(Frozen):
     """[verify.tolerance]: bounds by metric."""
 
-    max_abs: Annotated[float, Field(ge=0)] = 1e-3
+    max_abs: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-3
     """Largest absolute difference."""
-    max_rel: Annotated[float, Field(ge=0)] | None = None
+    max_rel: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Largest difference relative to the reference's largest magnitude."""
     cosine: Annotated[float, Field(ge=-1, le=1)] = 0.99999
     """Least cosine similarity of an output."""
@@ -238,7 +238,7 @@ class Verify(Frozen):
     """Number of inputs; at least two, whose outputs must differ."""
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
     """Seed of made-up or drawn inputs."""
-    dataset: str | None = None
+    dataset: Annotated[str, Field(min_length=1)] | None = None
     """`module:callable` or an .npz file of the workspace; seeded random inputs when left out."""
     tolerance: Tolerance = Field(default_factory=lambda: Tolerance())
     """Bounds by metric."""

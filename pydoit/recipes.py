@@ -131,6 +131,8 @@ def _file_faults(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
         yield from _missing(workspace, ("verify", "dataset"), dataset)
     if recipe.tune.records and workspace.inside(recipe.tune.records) is None:
         yield ("tune", "records"), f"{recipe.tune.records!r} leaves the workspace; name a file inside it"
+    elif recipe.tune.records and (workspace.root / recipe.tune.records).is_dir():
+        yield ("tune", "records"), f"{recipe.tune.records!r} is a folder; name a .json file"
     for path, name in ((("model", "factory"), recipe.model.factory), (("verify", "dataset"), dataset)):
         if name and ":" in name and not name.partition(":")[0].replace("_", "a").replace(".", "a").isalnum():
             yield path, f"{name!r} is malformed; write package.module:callable"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pydoit.comparison import Comparison
+from pydoit.errors import GateError
 
 
 def compare(*pairs: tuple[list[float], list[float]]) -> dict[str, object]:
@@ -49,3 +50,10 @@ def test_values_that_are_not_finite_are_counted(bad: float) -> None:
 def test_repeated_reference_outputs_are_not_distinct() -> None:
     assert compare(([1], [1]), ([1], [1]), ([1], [1 + 1e-7]))["distinct_outputs"] == 1
     assert compare(([1], [1]), ([2], [2]), ([1], [1]))["distinct_outputs"] == 2
+
+
+def test_another_shape_or_kind_is_no_match() -> None:
+    comparison = Comparison()
+    for wrong in (np.zeros((1, 3), np.float32), np.zeros(3, np.int64)):
+        with pytest.raises(GateError, match="the reference's float32"):
+            comparison.add({"x": wrong}, {"x": np.zeros(3, np.float32)})

@@ -42,7 +42,11 @@ class ModelbuildCommand(Command):  # type: ignore[misc]
         return guarded(lambda: self._parse_and_run(in_args), in_args)
 
     def _parse_and_run(self, in_args: list[str]) -> int:
-        options, arguments = parse(self.cmdparser, original_arguments(self.name, in_args))
+        written = original_arguments(self.name, in_args)
+        if wants_help(written):
+            sys.stdout.write(f"{self.help()}\n")
+            return EXIT_GOOD
+        options, arguments = parse(self.cmdparser, written)
         return self.run(options, arguments)
 
 
@@ -86,6 +90,11 @@ def original_arguments(name: str, in_args: list[str]) -> list[str]:
             if [item for item in rest if item and (item.startswith("-") or "=" not in item)] == list(in_args):
                 return rest
     return list(in_args)
+
+
+def wants_help(arguments: list[str]) -> bool:
+    """Whether the user asks what a command does instead of running it."""
+    return any(argument in ("-h", "--help") for argument in arguments)
 
 
 def parse(parser: Any, arguments: list[str]) -> tuple[dict[str, Any], list[str]]:

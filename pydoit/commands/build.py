@@ -21,6 +21,7 @@ from pydoit.commands.base import (
     guarded,
     original_arguments,
     parse,
+    wants_help,
 )
 from pydoit.console import Console
 from pydoit.errors import UserError
@@ -78,11 +79,17 @@ class Build(Run):  # type: ignore[misc]
         return guarded(lambda: self._parse_and_run(in_args), in_args)
 
     def _parse_and_run(self, in_args: list[str]) -> int:
-        options, names = parse(self.cmdparser, original_arguments(self.name, in_args))
+        written = original_arguments(self.name, in_args)
+        if wants_help(written):
+            sys.stdout.write(f"{self.help()}\n")
+            return EXIT_GOOD
+        options, names = parse(self.cmdparser, written)
         return self.build(options, names)
 
     def build(self, options: dict[str, Any], names: list[str]) -> int:
         """Open the recipes, run their stages through doit, write the reports; the exit status of the contract."""
+        if options["num_process"] < 0:
+            raise UserError(f"-n {options['num_process']}: not a number of stages that run side by side; write -n 2")
         if options["locked"] or options["frozen"]:
             raise UserError("--locked and --frozen are not supported yet; build without them")
         session = self.open_session(options, names)
@@ -184,7 +191,7 @@ def _figures(results: dict[str, Result]) -> list[str]:
 
 
 def _stages(text: str) -> tuple[str, ...]:
-    chosen = tuple(name.strip() for name in text.split(",") if name.strip())
+    chosen = tuple(name.strip() for name in text.split(",")) if text else ()
     for name in chosen:
         if name not in STAGES:
             raise UserError(f"--stages {text}: there is no stage {name!r}; {nearest(name, list(STAGES))}")

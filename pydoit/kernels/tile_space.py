@@ -52,17 +52,19 @@ def tile_choices(block: Block, machine: Machine) -> list[Tile]:
 def _product_shapes(rows: int, vectors: int, depth: int, machine: Machine) -> list[tuple[int, int]]:
     """Return (rows, vectors) of register tiles for a product, the best first.
 
-    For rows * vectors multiply-adds, two a cycle, a tile reads rows + vectors operands, two a cycle; at least 8 sums
-    must be under way to hide the latency of 4 cycles. Rows whose distance is a multiple of a cache set's period evict
-    each other, so that more than 8 of them in a set count double.
+    For rows * vectors multiply-adds, two a cycle, a tile reads rows + vectors operands, two a cycle, and takes its
+    weights and data from the second-level cache at 32 bytes a cycle; at least 8 sums must be under way to hide the
+    latency of 4 cycles. Rows whose distance is a multiple of a cache set's period evict each other, so that more than
+    8 of them in a set count double.
     """
 
     def cost(shape: tuple[int, int]) -> tuple[float, int, int]:
         row_count, vector_count = shape
         sums = row_count * vector_count
-        cycles = max(sums / 2, 4, (row_count + vector_count) / 2) + 1
+        traffic = 4 * (vector_count * machine.lanes + row_count) / 32
+        cycles = max(sums / 2, 4, (row_count + vector_count) / 2, traffic) + 1
         in_set = row_count * gcd(depth * 4, L1_SET_BYTES) / L1_SET_BYTES
-        return (round(cycles / sums * (2 if in_set > 8 else 1), 3), -vector_count, row_count)
+        return (round(cycles / sums * (2 if in_set > 8 else 1), 3), vector_count, row_count)
 
     return sorted(_shapes(rows, vectors, machine), key=cost)
 
