@@ -19,9 +19,7 @@ REPORTS = frozenset({"report.json", "report.html"})
 def is_published(folder: Path, files: Mapping[str, File], stats: StatCache) -> bool:
     """Whether `folder` holds exactly `files` with their digests, beside the reports."""
     try:
-        return all(stats.digest(folder / name) == file.sha256 for name, file in files.items()) and not _strangers(
-            folder, files
-        )
+        return all(stats.digest(folder / name) == file.sha256 for name, file in files.items()) and not _strangers(folder, files)
     except OSError:
         return False
 

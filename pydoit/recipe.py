@@ -302,7 +302,5 @@ class Recipe(Frozen):
     """Latency measurement."""
     gate: tuple[Gate, ...] = ()
     """Bounds that a build must keep."""
-    variant: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], dict[str, Any]] = Field(
-        default_factory=dict
-    )
+    variant: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], dict[str, Any]] = Field(default_factory=dict)
     """[variant.NAME]: overrides, addressed as RECIPE@NAME."""

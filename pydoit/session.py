@@ -161,4 +161,3 @@ class Session:
         for (recipe, _), result in self.builder.results.items():
             found.setdefault(result.status, []).append((recipe, result))
         return found
-

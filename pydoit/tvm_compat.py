@@ -12,7 +12,7 @@ def seed_inspect() -> None:
     sys.modules, so that `tvm.s_tir.tensor_intrin` takes 40 s to import instead of 4. Drop this when TVM reads the
     caller's frame alone.
     """
-    known: dict[str, str] = inspect.modulesbyfile  # type: ignore[attr-defined]
+    known: dict[str, str] = inspect.modulesbyfile
     known["<frozen importlib._bootstrap>"] = "_frozen_importlib"
     known["<frozen importlib._bootstrap_external>"] = "_frozen_importlib_external"
 
@@ -24,8 +24,8 @@ from tvm import ir, relax, te, tirx, topi  # noqa: E402
 from tvm.ir import IRModule, load_json, save_json  # noqa: E402
 from tvm.relax.expr_functor import PyExprMutator, mutator  # noqa: E402
 from tvm.s_tir import Schedule, meta_schedule  # noqa: E402
-from tvm.s_tir.schedule import ScheduleError  # noqa: E402
 from tvm.s_tir.pipeline import default_s_tir_pipeline as s_tir_pipeline  # noqa: E402
+from tvm.s_tir.schedule import ScheduleError  # noqa: E402
 from tvm.target import Target  # noqa: E402
 from tvm.tirx.compilation_pipeline import register_tir_pipeline  # noqa: E402
 from tvm_ffi import structural_equal, structural_map  # noqa: E402

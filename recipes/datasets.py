@@ -1,6 +1,5 @@
 """Real inputs of the checked-in recipes, from files that the installed packages bring along."""
 
-
 from __future__ import annotations
 
 import io

@@ -164,9 +164,7 @@ def test_two_recipes_of_one_name(workspace: TestWorkspace, run) -> None:
     workspace.write("recipes/vision/tiny.toml", RECIPE)
     status, lines = run("build", "tiny")
     assert status == 2
-    assert lines == [
-        "recipes/tiny.toml:1: name: 'tiny' is also the name of recipes/vision/tiny.toml; rename one of them"
-    ]
+    assert lines == ["recipes/tiny.toml:1: name: 'tiny' is also the name of recipes/vision/tiny.toml; rename one of them"]
 
 
 def test_cycle_through_two_files(workspace: TestWorkspace, run) -> None:

@@ -18,7 +18,8 @@ REFUSED = {"amax": "amax.default"}
 def model_of(name: str) -> dict[str, Any]:
     ranges = {"ids": [0, 30], "mask": [1, 1]}
     inputs = {
-        key: {"shape": list(shape), "dtype": dtype, "range": ranges.get(key)} for key, (shape, dtype) in CASES[name].inputs.items()
+        key: {"shape": list(shape), "dtype": dtype, "range": ranges.get(key)}
+        for key, (shape, dtype) in CASES[name].inputs.items()
     }
     return {"source": "torch", "factory": f"zoo:case_{name.replace('-', '_')}", "inputs": inputs}
 

@@ -76,7 +76,9 @@ def pointwise(function: Callable[[torch.Tensor], Any]) -> Callable[[], nn.Module
 CASES: dict[str, Case] = {
     "mlp-odd": Case(lambda: Net(lambda n, x: n.b(F.gelu(n.a(x))), a=nn.Linear(17, 31), b=nn.Linear(31, 5)), image(3, 17)),
     "mlp-one": Case(lambda: Net(lambda n, x: n.b(torch.tanh(n.a(x))), a=nn.Linear(1, 1), b=nn.Linear(1, 1)), image(1, 1)),
-    "mlp-deep": Case(lambda: Net(lambda n, x: n.b(F.silu(n.a(x))) + x, a=nn.Linear(64, 200), b=nn.Linear(200, 64)), image(33, 64)),
+    "mlp-deep": Case(
+        lambda: Net(lambda n, x: n.b(F.silu(n.a(x))) + x, a=nn.Linear(64, 200), b=nn.Linear(200, 64)), image(33, 64)
+    ),
     "mlp-4d": Case(lambda: Net(lambda n, x: torch.sigmoid(n.a(x)), a=nn.Linear(7, 48, bias=False)), image(2, 3, 5, 7)),
     "mlp-vector": Case(lambda: Net(lambda n, x: n.a(x), a=nn.Linear(48, 16)), image(48)),
     "gelu-tanh": Case(lambda: Net(lambda n, x: F.gelu(n.a(x), approximate="tanh"), a=nn.Linear(40, 40)), image(7, 40)),
@@ -94,15 +96,19 @@ CASES: dict[str, Case] = {
     "conv1d": Case(lambda: Net(lambda n, x: F.relu(n.a(x)), a=nn.Conv1d(5, 9, 3, padding=1)), image(2, 5, 21)),
     "conv3d": Case(lambda: Net(lambda n, x: n.a(x), a=nn.Conv3d(2, 4, 3, padding=1)), image(1, 2, 5, 6, 7)),
     "conv-transposed": Case(
-        lambda: Net(lambda n, x: n.a(x), a=nn.ConvTranspose2d(6, 5, 3, stride=2, padding=1, output_padding=1)), image(1, 6, 7, 5)
+        lambda: Net(lambda n, x: n.a(x), a=nn.ConvTranspose2d(6, 5, 3, stride=2, padding=1, output_padding=1)),
+        image(1, 6, 7, 5),
     ),
     "residual": Case(
         lambda: Net(lambda n, x: F.relu(n.b(F.relu(n.a(x))) + x), a=nn.Conv2d(24, 12, 1), b=nn.Conv2d(12, 24, 3, padding=1)),
         image(1, 24, 10, 10),
     ),
     "squeeze-excite": Case(
-        lambda: Net(lambda n, x: x * torch.sigmoid(n.b(F.silu(n.a(x.mean((2, 3), keepdim=True))))),
-                    a=nn.Conv2d(20, 5, 1), b=nn.Conv2d(5, 20, 1)),
+        lambda: Net(
+            lambda n, x: x * torch.sigmoid(n.b(F.silu(n.a(x.mean((2, 3), keepdim=True))))),
+            a=nn.Conv2d(20, 5, 1),
+            b=nn.Conv2d(5, 20, 1),
+        ),
         image(1, 20, 6, 6),
     ),
     "relu6": Case(lambda: Net(lambda n, x: F.relu6(n.a(x) * 3), a=nn.Conv2d(3, 10, 3, stride=2)), image(1, 3, 12, 12)),
@@ -127,11 +133,14 @@ CASES: dict[str, Case] = {
     "attention-causal": Case(pointwise(lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True)), image(1, 2, 9, 16)),
     "tokens": Case(TwoInputs, {"ids": ((3, 11), "int64"), "mask": ((3, 11), "int64")}),
     "tokens-and-convolution": Case(
-        lambda: Net(lambda n, x: n.a(x)[0, torch.tensor(1)] + n.b(x.flatten(1))[:, None], a=nn.Conv2d(2, 4, 1), b=nn.Linear(24, 4)),
+        lambda: Net(
+            lambda n, x: n.a(x)[0, torch.tensor(1)] + n.b(x.flatten(1))[:, None], a=nn.Conv2d(2, 4, 1), b=nn.Linear(24, 4)
+        ),
         image(1, 2, 3, 4),
     ),
     "concat-split": Case(
-        lambda: Net(lambda n, x: torch.cat([n.a(x[:, :3]), x[:, 3:]], 1).flip(2), a=nn.Conv2d(3, 4, 3, padding=1)), image(1, 8, 6, 6)
+        lambda: Net(lambda n, x: torch.cat([n.a(x[:, :3]), x[:, 3:]], 1).flip(2), a=nn.Conv2d(3, 4, 3, padding=1)),
+        image(1, 8, 6, 6),
     ),
     "upsample-nearest": Case(pointwise(lambda x: F.interpolate(x, scale_factor=2, mode="nearest")), image(1, 3, 5, 4)),
     "upsample-bilinear": Case(

@@ -15,9 +15,7 @@ from pydoit.kernels.tile import Tile, tile_fits
 from pydoit.tvm_compat import ScheduleError, tirx
 
 
-def schedule_module(
-    module: Any, target: Any, decisions: Mapping[str, Mapping[str, Any]]
-) -> tuple[Any, dict[str, int]]:
+def schedule_module(module: Any, target: Any, decisions: Mapping[str, Mapping[str, Any]]) -> tuple[Any, dict[str, int]]:
     """Return the module with scheduled functions, and how many there are and how many took tuned decisions.
 
     `decisions`: key of a function -> parameters of its schedule; those that do not fit the function are ignored.

@@ -64,12 +64,8 @@ def packed_conv2d(
 
     def element(image: Any, row: Any, column: Any, out: Any) -> Any:
         channel = axis_c if groups == 1 else (out // group_columns) * depth + axis_c
-        value = padded[
-            image, row * strides[0] + axis_h * dilation[0], column * strides[1] + axis_w * dilation[1], channel
-        ]
-        return te.sum(
-            value * weight[out // lanes, axis_h, axis_w, axis_c, out % lanes], axis=[axis_h, axis_w, axis_c]
-        )
+        value = padded[image, row * strides[0] + axis_h * dilation[0], column * strides[1] + axis_w * dilation[1], channel]
+        return te.sum(value * weight[out // lanes, axis_h, axis_w, axis_c, out % lanes], axis=[axis_h, axis_w, axis_c])
 
     shape = (batch, out_h, out_w, panels * lanes)
     result = te.compute(shape, element, name="conv2d", attrs={KERNEL: "conv2d"})
@@ -94,9 +90,7 @@ def depthwise_conv2d(
     axis_w = te.reduce_axis((0, kernel_w), name="kw")
 
     def element(image: Any, row: Any, column: Any, channel: Any) -> Any:
-        value = padded[
-            image, row * strides[0] + axis_h * dilation[0], column * strides[1] + axis_w * dilation[1], channel
-        ]
+        value = padded[image, row * strides[0] + axis_h * dilation[0], column * strides[1] + axis_w * dilation[1], channel]
         return te.sum(value * weight[axis_h, axis_w, channel], axis=[axis_h, axis_w])
 
     shape = (batch, out_h, out_w, channels)

@@ -28,10 +28,10 @@ def run_isolated(function: Callable[[Any], Any], items: Sequence[Any], workers: 
         ready = wait(list(running), timeout=max(0.0, nearest - time.monotonic()))
         now = time.monotonic()
         overdue = [connection for connection, entry in running.items() if entry[2] <= now]
-        for connection in {*ready, *overdue}:
-            assert isinstance(connection, Connection)
-            number, process, _ = running.pop(connection)
-            results[number] = _collect(connection, process, connection in ready)
+        for finished in {*ready, *overdue}:
+            assert isinstance(finished, Connection)
+            number, process, _ = running.pop(finished)
+            results[number] = _collect(finished, process, finished in ready)
     return results
 
 

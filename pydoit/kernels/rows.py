@@ -19,9 +19,7 @@ def softmax(data: Any, lanes: int, safe: bool) -> Any:
     """Softmax over the last axis; with `safe`, a row of -inf alone gives zeros instead of NaN."""
     lowest = tirx.min_value(data.dtype)
     largest = _reduce(data, lambda *index: data(*index), "max", lanes)
-    shift = te.compute(
-        largest.shape, lambda *index: tirx.max(largest(*index), lowest), name="shift", attrs={KERNEL: ROWS}
-    )
+    shift = te.compute(largest.shape, lambda *index: tirx.max(largest(*index), lowest), name="shift", attrs={KERNEL: ROWS})
     shifted = te.compute(
         data.shape, lambda *index: exp(data(*index) - shift(*index[:-1])), name="exponential", attrs={KERNEL: ROWS}
     )
@@ -36,9 +34,7 @@ def softmax(data: Any, lanes: int, safe: bool) -> Any:
         return tirx.Select(largest(*index) <= lowest, tirx.const(0, data.dtype), inverse)
 
     scale = te.compute(total.shape, factor, name="inverse", attrs={KERNEL: ROWS})
-    return te.compute(
-        data.shape, lambda *index: shifted(*index) * scale(*index[:-1]), name="softmax", attrs={KERNEL: ROWS}
-    )
+    return te.compute(data.shape, lambda *index: shifted(*index) * scale(*index[:-1]), name="softmax", attrs={KERNEL: ROWS})
 
 
 def layer_norm(data: Any, gamma: Any, beta: Any, epsilon: float, lanes: int) -> Any:
@@ -46,9 +42,7 @@ def layer_norm(data: Any, gamma: Any, beta: Any, epsilon: float, lanes: int) -> 
     size = tirx.const(1.0 / int(data.shape[-1]), data.dtype)
     total = _reduce(data, lambda *index: data(*index), "sum", lanes)
     mean = te.compute(total.shape, lambda *index: total(*index) * size, name="mean", attrs={KERNEL: ROWS})
-    centred = te.compute(
-        data.shape, lambda *index: data(*index) - mean(*index[:-1]), name="centred", attrs={KERNEL: ROWS}
-    )
+    centred = te.compute(data.shape, lambda *index: data(*index) - mean(*index[:-1]), name="centred", attrs={KERNEL: ROWS})
     squares = _reduce(data, lambda *index: centred(*index) * centred(*index), "sum", lanes, name="square")
     scale = te.compute(
         squares.shape,
@@ -108,9 +102,7 @@ def _reduce(data: Any, element: Any, kind: str, lanes: int, name: str = "") -> A
     name = name or kind
     if not isinstance(size, tirx.IntImm) or int(size) % lanes or int(size) == lanes:
         axis = te.reduce_axis((0, size), name="column")
-        return te.compute(
-            leading, lambda *index: reducer(element(*index, axis), axis=axis), name=name, attrs={KERNEL: ROWS}
-        )
+        return te.compute(leading, lambda *index: reducer(element(*index, axis), axis=axis), name=name, attrs={KERNEL: ROWS})
     step = te.reduce_axis((0, int(size) // lanes), name="step")
     partial = te.compute(
         (*leading, lanes),
@@ -119,6 +111,4 @@ def _reduce(data: Any, element: Any, kind: str, lanes: int, name: str = "") -> A
         attrs={KERNEL: ROWS},
     )
     lane = te.reduce_axis((0, lanes), name="lane")
-    return te.compute(
-        leading, lambda *index: reducer(partial(*index, lane), axis=lane), name=name, attrs={KERNEL: ROWS}
-    )
+    return te.compute(leading, lambda *index: reducer(partial(*index, lane), axis=lane), name=name, attrs={KERNEL: ROWS})

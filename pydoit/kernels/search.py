@@ -146,7 +146,8 @@ def _time_library(function: Any, path: Path) -> float:
     shapes = [info.as_json() for info in meta_schedule.arg_info.ArgInfo.from_prim_func(function)]
     arguments = local.default_alloc_argument(device, shapes, 1)
     config = meta_schedule.runner.EvaluatorConfig(number=1, repeat=12, min_repeat_ms=2)
-    return min(local.default_run_evaluator(tvm.runtime.load_module(str(path)), device, config, arguments))
+    seconds = local.default_run_evaluator(tvm.runtime.load_module(str(path)), device, config, arguments)
+    return float(min(seconds))
 
 
 def _work(task: Task) -> int:

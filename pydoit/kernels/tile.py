@@ -81,9 +81,7 @@ def _tile_loops(schedule: Any, computed: Any, anchor: Block, tile: Tile) -> tupl
     spatial, reduction = loops[: len(anchor.spatial)], loops[len(anchor.spatial) :]
     row = spatial[-2] if len(spatial) > 1 else schedule.add_unit_loop(spatial[0])
     row_outer, row_tile, row_inner = schedule.split(row, [None, tile.row_tiles, tile.rows])
-    column_outer, column_tile, vector, lane = schedule.split(
-        spatial[-1], [None, tile.column_tiles, tile.vectors, tile.width]
-    )
+    column_outer, column_tile, vector, lane = schedule.split(spatial[-1], [None, tile.column_tiles, tile.vectors, tile.width])
     reduction = _unroll_reduction(schedule, reduction, anchor, tile)
     images = spatial[:-2]
     tasks = [column_outer, *images, row_outer] if tile.columns_outer else [*images, row_outer, column_outer]

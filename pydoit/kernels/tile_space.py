@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import gcd, prod
+from typing import Any
 
 from pydoit.kernels.blocks import Block
 from pydoit.kernels.machine import Machine
@@ -30,14 +31,14 @@ def tile_choices(block: Block, machine: Machine) -> list[Tile]:
     if is_product(block):
         big = columns * prod(extent or 1 for extent in block.reduction) * 4 > CACHED_WEIGHTS
         shapes = _product_shapes(rows, columns // width, depth, machine)
-        orders = (big, not big)
-        inlines = (False,)
-        unrolls = (1, 2, 4)
+        orders: list[bool] = [big, not big]
+        inlines, unrolls = [False], [1, 2, 4]
     else:
         shapes = _window_shapes(rows, columns // width, machine)
-        orders, inlines, unrolls = (False,), (True, False), (1,)
-    ranked = []
-    options = product(*(list(enumerate(axis)) for axis in (shapes[:8], orders, unrolls, inlines, (1, 2, 4))))
+        orders, inlines, unrolls = [False], [True, False], [1]
+    ranked: list[tuple[float, int, Tile]] = []
+    axes: tuple[list[Any], ...] = (shapes[:8], orders, unrolls, inlines, [1, 2, 4])
+    options = product(*(list(enumerate(axis)) for axis in axes))
     for (shape_rank, shape), (order_rank, order), (unroll_rank, unroll), (inline_rank, inline), (part_rank, part) in options:
         tile = Tile(
             rows=shape[0], vectors=shape[1], width=width, columns_outer=order, unroll=unroll, inline=inline,

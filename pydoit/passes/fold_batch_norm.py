@@ -40,7 +40,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         """Replace element 0 of a batch norm's result; the running statistics (1 and 2) are left to dead code."""
         item = super().visit_tuple_getitem_(item)
         norm = self.lookup_binding(item.tuple_value) if isinstance(item.tuple_value, relax.Var) else None
-        if item.index != 0 or not _is_call(norm, "relax.nn.batch_norm"):
+        if norm is None or item.index != 0 or not _is_call(norm, "relax.nn.batch_norm"):
             return item
         data, gamma, beta, mean, variance = norm.args
         attrs = norm.attrs

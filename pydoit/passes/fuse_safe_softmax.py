@@ -82,7 +82,7 @@ class _Fuser(PyExprMutator):  # type: ignore[misc]
 def _value(expr: Any) -> float | None:
     """Return the number that all elements of a constant have, or None."""
     data = getattr(expr, "value", None)
-    if not hasattr(data, "numpy"):
+    if data is None or not hasattr(data, "numpy"):
         return None
     array = data.numpy()
     first = array.reshape(-1)[0]

@@ -63,9 +63,7 @@ def _layer_norm(builder: Any, call: Any, lanes: int) -> Any:
     static = isinstance(data.ty.shape[-1], tirx.IntImm)
     if data.ty.dtype != "float32" or not last or not static or not attrs.center or not attrs.scale:
         return _standard("relax.nn.layer_norm", builder, call)
-    return builder.call_te(
-        rows.layer_norm, data, gamma, beta, float(attrs.epsilon), lanes, primfunc_name_hint="layer_norm"
-    )
+    return builder.call_te(rows.layer_norm, data, gamma, beta, float(attrs.epsilon), lanes, primfunc_name_hint="layer_norm")
 
 
 def _standard(name: str, builder: Any, call: Any) -> Any:

@@ -65,13 +65,13 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         if None in sources:
             return call
         left, right = (source.args[0] for source in sources)
-        shapes = [_shape(left), _shape(right), _shape(call)]
-        if None in shapes or len({len(shape) for shape in shapes}) != 1 or len(shapes[0]) < 3:
+        shapes = [shape for shape in map(_shape, (left, right, call)) if shape is not None]
+        merged = [shape for shape in map(_shape, (*product.args, product)) if shape is not None]
+        if len(shapes) + len(merged) != 6 or len({len(shape) for shape in shapes}) != 1 or len(shapes[0]) < 3:
             return call
         same_batch = shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]
-        merged = [_shape(operand) for operand in product.args]
         kept = merged[0][-2:] == shapes[0][-2:] and merged[1][-2:] == shapes[1][-2:]
-        if not same_batch or not kept or _shape(product)[-2:] != shapes[2][-2:]:
+        if not same_batch or not kept or merged[2][-2:] != shapes[2][-2:]:
             return call
         return relax.op.matmul(left, right, out_dtype=product.attrs.out_dtype or None)
 
