@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import sys
+from pathlib import Path
 from typing import Any
 
 from doit.cmd_base import TaskLoader2
@@ -18,7 +21,23 @@ from pydoit.workspace import open_workspace, variants
 
 def database_settings(session: Session) -> dict[str, Any]:
     """doit's settings: its database lies in the disposable state folder; sqlite3 survives two commands at once."""
-    return {"dep_file": str(session.workspace.state / "doit.db"), "backend": "sqlite3", "verbosity": 2}
+    database = session.workspace.state / "doit.db"
+    _drop_damaged(database)
+    return {"dep_file": str(database), "backend": "sqlite3", "verbosity": 2}
+
+
+def _drop_damaged(database: Path) -> None:
+    """doit's database is disposable: one that cannot be read is removed instead of stopping every build."""
+    if not database.is_file():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(database, timeout=5)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.execute("SELECT * FROM doit LIMIT 1").fetchone()
+    except sqlite3.OperationalError:
+        return  # in use, or not yet filled
+    except sqlite3.DatabaseError:
+        database.unlink(missing_ok=True)
 
 
 class ModelbuildLoader(TaskLoader2):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -47,5 +48,8 @@ class Cache(ModelbuildCommand):
         if action == "verify":
             damaged = collect.verify(store)
             return {"damaged": len(damaged), **{f"removed {name[:12]}": "its stages will run again" for name in damaged}}
+        age = options["max_age"]
+        if age is not None and not 0 <= age < math.inf:
+            raise UserError(f"--max-age {age}: not a number of days; write --max-age 30")
         limit = collect.parse_size(options["max_size"] or workspace.settings.cache_max_size)
-        return asdict(collect.collect(store, limit, options["max_age"]))
+        return asdict(collect.collect(store, limit, age))

@@ -40,6 +40,8 @@ def _read(workspace: Workspace, name: str) -> dict[str, Any]:
     path = workspace.artifacts / name / "report.json"
     try:
         value: dict[str, Any] = json.loads(path.read_bytes())
+        if not isinstance(value, dict) or "stages" not in value:
+            raise ValueError("not a report")
     except FileNotFoundError:
         raise UserError(f"{name} has not been built here; run `doit build {name}`") from None
     except (OSError, ValueError) as error:

@@ -59,10 +59,9 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
         warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # recurrent modules flatten their weights
         program = _export(model, samples)
+    _refuse_mutation(program)
     _refuse_unsupported(program)
-    from tvm.relax.frontend.torch import from_exported_program
-
-    module = from_exported_program(program, keep_params_as_input=True, run_ep_decomposition=False)
+    module = _translate(program)
     kinds = torch.export.graph_signature.InputKind
     signature = program.graph_signature.input_specs
     inputs = [str(item.arg.name) for item in signature if item.kind is kinds.USER_INPUT]
@@ -81,6 +80,28 @@ def _export(model: nn.Module, samples: dict[str, torch.Tensor]) -> torch.export.
         raise StageError(
             f"torch.export cannot trace the model ({reason[:300]}); remove control flow that depends on values, see the log"
         ) from error
+
+
+def _translate(program: Any) -> Any:
+    """The exported program as Relax; what TVM's importer raises becomes one line."""
+    from tvm.relax.frontend.torch import from_exported_program
+
+    try:
+        return from_exported_program(program, keep_params_as_input=True, run_ep_decomposition=False)
+    except Exception as error:  # TVM's importer raises what it happens to meet
+        reason = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+        raise StageError(f"model: TVM's PyTorch importer fails ({reason}); write that part of the model otherwise") from error
+
+
+def _refuse_mutation(program: Any) -> None:
+    """A library has no state: a model that changes a buffer or an input while it runs gives other results each time."""
+    kinds = torch.export.graph_signature.OutputKind
+    changed = [
+        str(item.target) for item in program.graph_signature.output_specs
+        if item.kind in (kinds.BUFFER_MUTATION, kinds.USER_INPUT_MUTATION)
+    ]  # fmt: skip
+    if changed:
+        raise UserError(f"model: forward changes {', '.join(changed)}; return the new value as an output instead")
 
 
 def reference(spec: ModelSpec, folder: Path, builder: Builder = build) -> Reference:
