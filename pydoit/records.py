@@ -67,6 +67,6 @@ def read_records(path: Path) -> Records:
         if document.pop("schema", None) != 1:
             raise UserError(f"{path.name}: the schema of these tuning records is not 1; tune again with this version")
         return Records.model_validate(document)
-    except (ValueError, AttributeError, ValidationError) as error:
+    except (ValueError, AttributeError, TypeError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path.name}: not a file of tuning records ({reason}); restore it or tune again") from error

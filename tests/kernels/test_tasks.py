@@ -1,0 +1,36 @@
+"""Keys of kernels: the same for renamed values, another for another computation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relax_modules import module_of, run_pass
+
+from pydoit.kernels.tasks import extract_tasks, function_key
+from pydoit.passes.legalize_for_cpu import LegalizeForCpu
+from pydoit.passes.pack_weights import PackWeights
+from pydoit.tvm_compat import relax, te
+
+
+def scaled(name: str, rows: int = 8, factor: float = 2.0) -> Any:
+    data = te.placeholder((rows, 16), name=name)
+    return te.create_prim_func([data, te.compute((rows, 16), lambda i, j: data[i, j] * factor, name="scaled")])
+
+
+def test_names_of_values_and_functions_do_not_matter() -> None:
+    first, second = scaled("data"), scaled("lv42").with_attr("global_symbol", "fused_3")
+    assert function_key(first) == function_key(second)
+
+
+def test_shapes_and_constants_do() -> None:
+    keys = {function_key(scaled("data", rows, factor)) for rows in (8, 16) for factor in (2.0, 3.0)}
+    assert len(keys) == 4
+
+
+def test_tasks_are_the_functions_with_a_register_tile() -> None:
+    def build(x: Any, w: Any) -> Any:
+        return relax.op.nn.softmax(relax.op.matmul(x, w))
+
+    module = module_of(build, {"x": (4, 8)}, {"w": (8, 16)})
+    module = run_pass(LegalizeForCpu(), run_pass(PackWeights(), module))
+    assert [task.name for task in extract_tasks(module)] == ["matmul"]
