@@ -25,6 +25,7 @@ def start(workspace: TestWorkspace, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "doit", "build", *(arguments or ("tiny",))], cwd=workspace.root,
         env=workspace.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a job in the background ignores it
     )  # fmt: skip
 
 

@@ -19,7 +19,9 @@ def record(task: str, key: str) -> Record:
 
 def test_the_text_is_stable_and_reads_back(tmp_path: Path) -> None:
     records = [record("b", "2"), record("a", "9"), record("a", "1")]
-    texts = {Records(target=TuningTarget(arch="x86-64-v4"), records=tuple(order)).to_text() for order in (records, records[::-1])}
+    texts = {
+        Records(target=TuningTarget(arch="x86-64-v4"), records=tuple(order)).to_text() for order in (records, records[::-1])
+    }
     (text,) = texts
     assert len(text.splitlines()) == 5
     path = tmp_path / "records.json"

@@ -27,9 +27,7 @@ def product(rows: int, depth: int, columns: int) -> Any:
     bias = te.placeholder((columns,), name="bias")
     summed = compute.packed_matmul(data, weight, columns)
     zero = tirx.const(0, "float32")
-    result = te.compute(
-        (rows, columns), lambda row, column: tirx.max(summed[row, column] + bias[column], zero), name="result"
-    )
+    result = te.compute((rows, columns), lambda row, column: tirx.max(summed[row, column] + bias[column], zero), name="result")
     return te.create_prim_func([data, weight, bias, result])
 
 

@@ -46,7 +46,9 @@ def build(imported: Path, out: Path, records: Path | None = None, preset: str = 
     folders = {"import": imported, **{name: out / name for name in ("optimize", "tune", "compile", "weights")}}
     for folder in folders.values():
         folder.mkdir(exist_ok=True, parents=True)
-    optimize.run(optimize.Spec.model_validate({"passes": passes.PRESETS[preset], "target": TARGET}), folders, folders["optimize"])
+    optimize.run(
+        optimize.Spec.model_validate({"passes": passes.PRESETS[preset], "target": TARGET}), folders, folders["optimize"]
+    )
     given = folders if records is None else {**folders, "records": records}
     tune.run(tune.Spec.model_validate({"target": TARGET}), given, folders["tune"])
     compile_stage.run(compile_stage.Spec.model_validate({"target": TARGET}), folders, folders["compile"])
@@ -109,7 +111,7 @@ def test_records_of_another_arch_are_ignored_and_said(imported: Path, tmp_path: 
     assert measured["matched"] == 0
     assert measured["ignored_reason"] == "the records are for sapphirerapids, the target is x86-64-v3"
     strict = tune.Spec.model_validate({"target": TARGET, "on_miss": "error"})
-    with pytest.raises(UserError, match="no record for .*matmul"):
+    with pytest.raises(UserError, match=r"no record for .*matmul"):
         tune.run(strict, {**folders, "records": path}, tmp_path)
 
 

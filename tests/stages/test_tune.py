@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from test_zoo import model_of
 from pydoit.errors import UserError
 from pydoit.records import read_records
 from pydoit.stages import compile as compile_stage
-from pydoit.stages import search, tune
+from pydoit.stages import tune
 
 TARGET = {"kind": "cpu", "arch": "x86-64-v3", "threads": 2}
 
@@ -25,11 +27,22 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return run_chain(model_of("residual"), tmp_path_factory.mktemp("tune"), "O2", "x86-64-v3")
 
 
+def search_apart(spec: dict[str, Any], built: dict[str, Path], out: Path) -> dict[str, Any]:
+    """Search in a worker, as `doit tune` does: it forks, which a process with running thread pools must not do."""
+    inputs = {name: str(path) for name, path in built.items()}
+    job = {"stage": "search", "spec": spec, "out": str(out), "inputs": inputs, "root": str(out)}
+    (out / "job.json").write_text(json.dumps(job))
+    subprocess.run([sys.executable, "-m", "pydoit.worker", str(out / "job.json")], check=True, stdin=subprocess.PIPE)
+    result = json.loads((out / "result.json").read_text())
+    assert result["status"] == "built", result
+    return result["measurements"]
+
+
 @pytest.fixture(scope="module")
 def records(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("search")
     spec = {"trials": 2, "budget_seconds": 120, "checkpoint": str(folder / "checkpoint.json"), "target": TARGET}
-    measured = search.run(search.Spec.model_validate(spec), built, folder)
+    measured = search_apart(spec, built, folder)
     assert measured["records"] == measured["tasks"] > 0
     return folder / "records.json"
 
@@ -85,5 +98,5 @@ def test_damaged_files_are_refused_by_name(text: str, tmp_path: Path) -> None:
 
 def test_a_search_goes_on_from_its_checkpoint(built: dict[str, Path], records: Path, tmp_path: Path) -> None:
     spec = {"trials": 2, "budget_seconds": 0.0, "checkpoint": str(records.parent / "checkpoint.json"), "target": TARGET}
-    measured = search.run(search.Spec.model_validate(spec), built, tmp_path)
+    measured = search_apart(spec, built, tmp_path)
     assert measured["known"] == measured["records"] == measured["tasks"]
