@@ -10,11 +10,11 @@ from typing import Any
 
 from pydoit import gates, machine, publish
 from pydoit.digest import files_below
-from pydoit.errors import ModelBuildError, StageError, UserError
+from pydoit.errors import ModelBuildError, StageError
 from pydoit.history import History
 from pydoit.keys import digest_of
 from pydoit.nodes import Documents, Node, select
-from pydoit.process import Outcome, run_worker
+from pydoit.process import Outcome, make_job, run_worker
 from pydoit.results import File, Result
 from pydoit.stages import MEASURING
 from pydoit.store import Entry, Store
@@ -76,8 +76,6 @@ class Builder:
             result = (None if node.stage in self.afresh else self.examine(node)) or self._build(node, tick)
             if node.stage == "package" and result.is_good:
                 result = self._publish(node, bounds, result)
-        except StageError as error:
-            result = Result(node.stage, "failed", *self._identity(node), reason=str(error))
         except (ModelBuildError, OSError) as error:
             result = Result(node.stage, "failed", *self._identity(node), reason=_text(error))
         self.results[node.recipe, node.stage] = result
@@ -93,8 +91,9 @@ class Builder:
         for stage in node.reads:
             result = self.result(node, stage)
             if result is not None and result.status == "deferred":
-                return Result(node.stage, "deferred", reason=f"{stage} is deferred: {result.reason}".replace(
-                    "is deferred: fetch is deferred", "is deferred"))  # fmt: skip
+                # Only a stage that is itself what cannot run here has a key: the first of a chain is named.
+                reason = result.reason if result.key is None else f"{stage} is deferred: {result.reason}"
+                return Result(node.stage, "deferred", reason=reason)
             if result is not None and result.status in ("failed", "skipped"):
                 return Result(node.stage, "skipped", reason=f"{stage} {result.status}")
         return None
@@ -118,8 +117,7 @@ class Builder:
             inputs = self.lay_out(node, folder / "inputs")
             out = folder / "out"
             out.mkdir()
-            job = {"stage": node.stage, "spec": dict(node.spec), "out": str(out),
-                   "inputs": {name: str(path) for name, path in inputs.items()}, "root": str(self.workspace.root)}  # fmt: skip
+            job = make_job(node.stage, node.spec, inputs, out, self.workspace.root)
             outcome = self._run(node, job, folder, tick)
             status, reason = outcome.result["status"], outcome.result.get("reason", "")
             measurements = outcome.result.get("measurements", {})
@@ -227,7 +225,7 @@ def _lacking(node: Node) -> str:
 
 
 def _text(error: Exception) -> str:
-    if isinstance(error, (ModelBuildError, UserError)):
+    if isinstance(error, ModelBuildError):
         return str(error)
     detail = getattr(error, "strerror", None) or str(error)
     return f"{getattr(error, 'filename', '') or 'file'}: {detail}; correct it and build again"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import cache
 from pathlib import Path
+
+from pydoit.digest import hash_bytes
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -39,7 +40,7 @@ class CodeDigests:
             if path.suffix == ".py":
                 for name in _imports(data, self._module_name(path), path.name == "__init__.py"):
                     imports.update(self._files(name))
-            self._direct[path] = (_hash(data), frozenset(imports - {path}))
+            self._direct[path] = (hash_bytes(data), frozenset(imports - {path}))
         return self._direct[path]
 
     def _module_name(self, path: Path) -> str:
@@ -63,10 +64,6 @@ class CodeDigests:
                 return [base / "__init__.py"]
             return [path for path in sorted(base.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
         return []
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 _STATEMENT = re.compile(

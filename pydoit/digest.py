@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pydoit.errors import UserError
 
-CHUNK_BYTES = 1 << 20
 RECENT_NS = 2_000_000_000
 
 

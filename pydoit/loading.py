@@ -11,11 +11,11 @@ from typing import Any
 import tomli
 
 from pydoit.errors import RecipeError, UserError
+from pydoit.nearest import nearest
 from pydoit.toml_lines import KeyPath, key_lines
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
-MAX_LISTED = 40
 Table = dict[str, Any]
 
 
@@ -61,7 +61,6 @@ class Document:
     name: str
     layers: list[Layer] = field(default_factory=list)
     values: Table = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
 
     def where(self, path: KeyPath) -> str:
         """`file:line` of the strongest layer that writes `path` or most of it."""
@@ -141,7 +140,6 @@ def _add_variant(document: Document, own: Layer, variants: Any, variant: str) ->
 def _add_file(document: Document, path: Path, root: Path, above: tuple[Path, ...]) -> None:
     label = _label(path, root)
     values, text = read_table(path, label)
-    document.texts.append(text)
     layer = Layer(label, values, text)
     if _depth(values) > MAX_DEPTH:
         raise RecipeError(f"{label}:1: syntax: nested too deeply; at most {MAX_DEPTH} levels")
@@ -202,13 +200,3 @@ def _children(node: Any) -> Iterator[Any]:
 def _label(path: Path, root: Path) -> str:
     resolved, base = path.resolve(), root.resolve()
     return resolved.relative_to(base).as_posix() if resolved.is_relative_to(base) else path.name
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """The remedy for an unknown name: the nearest known one, then all that are known."""
-    import difflib
-
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    more = f", and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
-    listing = ", ".join(known[:MAX_LISTED]) + more if known else "none"
-    return f"did you mean {close[0]!r}? known: {listing}" if close else f"known: {listing}"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,12 @@ class Outcome:
 
     result: dict[str, Any]
     seconds: float
+
+
+def make_job(stage: str, spec: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, root: Path) -> dict[str, Any]:
+    """What a worker is told: the stage, its spec, folders or files by input name, where to write, the workspace."""
+    places = {name: str(path) for name, path in inputs.items()}
+    return {"stage": stage, "spec": dict(spec), "inputs": places, "out": str(out), "root": str(root)}
 
 
 def run_worker(job: dict[str, Any], folder: Path, log: Path, tick: Callable[[float, str], None]) -> Outcome:

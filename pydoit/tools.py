@@ -10,6 +10,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from pydoit.digest import hash_bytes
+
 CXX = "c++"
 ABSENT = "absent"
 
@@ -96,11 +98,9 @@ def cpu_name() -> str:
 @cache
 def cpu_flags_digest() -> str:
     """Identity of the CPU's feature flags, from which `arch = "native"` follows."""
-    import hashlib
-
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return platform.machine()
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return hashlib.sha256(flags.encode()).hexdigest()
+    return hash_bytes(flags.encode())

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from pydoit.loading import nearest
+from pydoit.nearest import nearest
 from pydoit.toml_lines import KeyPath
 
 _PLAIN = {

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pydoit.errors import ModelBuildError, RecipeError, StoreError, UserError
-from pydoit.loading import Layer, nearest, read_table
+from pydoit.loading import Layer, read_table
+from pydoit.nearest import nearest
 
 FILE_NAME = "modelbuild.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

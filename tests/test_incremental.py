@@ -61,6 +61,14 @@ def test_it_works_from_any_folder_of_the_workspace(built: TestWorkspace) -> None
     assert "up to date" in done.stdout
 
 
+def test_a_dry_run_says_no_more_than_the_plan(built: TestWorkspace) -> None:
+    built.edit("recipes/tiny.toml", "repeat = 3", "repeat = 7")
+    dry, plan = built.doit("build", "tiny", "--dry-run"), built.doit("plan", "tiny")
+    assert (dry.returncode, dry.stdout) == (plan.returncode, plan.stdout)
+    assert "up to date" not in dry.stdout
+    built.edit("recipes/tiny.toml", "repeat = 7", "repeat = 3")
+
+
 def test_verify_alone(built: TestWorkspace) -> None:
     built.edit("recipes/tiny.toml", "samples = 2", "samples = 3")
     assert planned(built) == {**dict.fromkeys(STAGES, "hit"), "verify": "run"}

@@ -24,6 +24,17 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+def build_tiny(python: Path, folder: Path) -> Path:
+    """Build the test workspace's recipe with this Python; the artifact's folder."""
+    workspace = make_workspace(folder)
+    done = subprocess.run(
+        [python, "-m", "doit", "build", "tiny"], cwd=workspace.root, capture_output=True, text=True, check=False,
+        env={**OUTSIDE, "MODELBUILD_CACHE": str(workspace.cache)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return workspace.root / "artifacts/tiny"
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
@@ -49,13 +60,7 @@ def test_a_wheel_builds_a_model(wheel: Path, tmp_path: Path) -> None:
     location = run(python, "-c", "import pydoit; print(pydoit.__file__)")
     assert location.startswith(str(tmp_path))
     run(python, "-m", "pip", "check")
-    workspace = make_workspace(tmp_path)
-    done = subprocess.run(
-        [python, "-m", "doit", "build", "tiny"], cwd=workspace.root, capture_output=True, text=True, check=False,
-        env={**OUTSIDE, "MODELBUILD_CACHE": str(workspace.cache)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (workspace.root / "artifacts/tiny/lib.so").is_file()
+    assert (build_tiny(python, tmp_path) / "lib.so").is_file()
 
 
 @pytest.mark.slow
@@ -67,9 +72,4 @@ def test_a_wheel_with_its_own_dependencies(wheel: Path, tmp_path: Path) -> None:
     run(python, "-m", "pip", "install", "--quiet", "-c", tmp_path / "pins.txt", wheel)
     versions = run(python, "-m", "pip", "list", "--format=freeze")
     assert "apache-tvm-ffi==0.1.14.post0" in versions
-    workspace = make_workspace(tmp_path)
-    done = subprocess.run(
-        [python, "-m", "doit", "build", "tiny"], cwd=workspace.root, capture_output=True, text=True, check=False,
-        env={**OUTSIDE, "MODELBUILD_CACHE": str(workspace.cache)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert (build_tiny(python, tmp_path) / "lib.so").is_file()

@@ -13,7 +13,7 @@ from doit.cmd_base import Command
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
 from pydoit.errors import ModelBuildError, UserError
-from pydoit.loading import nearest
+from pydoit.nearest import nearest
 
 EXIT_GOOD, EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -42,12 +42,7 @@ class ModelbuildCommand(Command):  # type: ignore[misc]
         return guarded(lambda: self._parse_and_run(in_args), in_args)
 
     def _parse_and_run(self, in_args: list[str]) -> int:
-        written = original_arguments(self.name, in_args)
-        if wants_help(written):
-            sys.stdout.write(f"{self.help()}\n")
-            return EXIT_GOOD
-        options, arguments = parse(self.cmdparser, written)
-        return self.run(options, arguments)
+        return parse_and_run(self, in_args, self.run)
 
 
 def guarded(run: Callable[[], int | None], in_args: list[str]) -> int:
@@ -92,9 +87,14 @@ def original_arguments(name: str, in_args: list[str]) -> list[str]:
     return list(in_args)
 
 
-def wants_help(arguments: list[str]) -> bool:
-    """Whether the user asks what a command does instead of running it."""
-    return any(argument in ("-h", "--help") for argument in arguments)
+def parse_and_run(command: Any, in_args: list[str], run: Callable[[dict[str, Any], list[str]], int]) -> int:
+    """Give the original options and arguments to `run`, or show the command's help when that is asked for."""
+    written = original_arguments(command.name, in_args)
+    if "-h" in written or "--help" in written:
+        sys.stdout.write(f"{command.help()}\n")
+        return EXIT_GOOD
+    options, arguments = parse(command.cmdparser, written)
+    return run(options, arguments)
 
 
 def parse(parser: Any, arguments: list[str]) -> tuple[dict[str, Any], list[str]]:

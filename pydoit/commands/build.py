@@ -19,14 +19,12 @@ from pydoit.commands.base import (
     SET,
     TRACEBACK,
     guarded,
-    original_arguments,
-    parse,
-    wants_help,
+    parse_and_run,
 )
 from pydoit.console import Console
 from pydoit.errors import UserError
 from pydoit.loader import database_settings
-from pydoit.loading import nearest
+from pydoit.nearest import nearest
 from pydoit.results import Result
 from pydoit.session import Options, Session
 from pydoit.stages import STAGES
@@ -47,16 +45,15 @@ FROZEN = {"name": "frozen", "long": "frozen", "short": "", "type": bool, "defaul
 INTERRUPT_SECONDS = 3.0
 
 
-class _NoTasks(TaskLoader2):  # type: ignore[misc]
-    """Stands in for doit's dodo.py loader until the command has made its own tasks."""
+class _OurTasks(TaskLoader2):  # type: ignore[misc]
+    """Stands in for doit's dodo.py loader: the command makes its tasks and settings itself."""
 
-    def __init__(self, tasks: list[Task], settings: dict[str, Any]) -> None:
+    def __init__(self, tasks: list[Task]) -> None:
         super().__init__()
         self._tasks = tasks
-        self._settings = settings
 
     def load_doit_config(self) -> dict[str, Any]:
-        return self._settings
+        return {}
 
     def load_tasks(self, cmd: Any, pos_args: list[str]) -> list[Task]:
         return self._tasks
@@ -73,18 +70,10 @@ class Build(Run):  # type: ignore[misc]
     only: tuple[str, ...] = ()
 
     def __init__(self, task_loader: Any = None, **kwargs: Any) -> None:
-        super().__init__(task_loader=_NoTasks([], {}), **kwargs)
+        super().__init__(task_loader=_OurTasks([]), **kwargs)
 
     def parse_execute(self, in_args: list[str]) -> int:
-        return guarded(lambda: self._parse_and_run(in_args), in_args)
-
-    def _parse_and_run(self, in_args: list[str]) -> int:
-        written = original_arguments(self.name, in_args)
-        if wants_help(written):
-            sys.stdout.write(f"{self.help()}\n")
-            return EXIT_GOOD
-        options, names = parse(self.cmdparser, written)
-        return self.build(options, names)
+        return guarded(lambda: parse_and_run(self, in_args, self.build), in_args)
 
     def build(self, options: dict[str, Any], names: list[str]) -> int:
         """Open the recipes, run their stages through doit, write the reports; the exit status of the contract."""
@@ -96,8 +85,8 @@ class Build(Run):  # type: ignore[misc]
         if options["dry_run"]:
             from pydoit.commands.plan import print_plan
 
-            print_plan(session)
-        elif session.loaded:
+            return print_plan(session)
+        if session.loaded:
             self._run_stages(session, options)
         return self._finish(session)
 
@@ -118,7 +107,7 @@ class Build(Run):  # type: ignore[misc]
         console = Console()
         stages = session.stages_needed(session.options.stages)
         session.workspace.make_state()
-        self.loader = _NoTasks(make_tasks(session, console, stages), database_settings(session))
+        self.loader = _OurTasks(make_tasks(session, console, stages))
         process.reset()
         previous = signal.signal(signal.SIGTERM, _terminate)
         try:
@@ -141,9 +130,8 @@ class Build(Run):  # type: ignore[misc]
         self.execute(parameters, list(session.loaded))
 
     def _finish(self, session: Session) -> int:
+        summarize(session)
         statuses = session.statuses()
-        if not session.options.stages or statuses:
-            summarize(session)
         if session.broken:
             return EXIT_WRONG
         bad = [*statuses.get("failed", []), *statuses.get("skipped", [])]

@@ -11,7 +11,7 @@ from typing import Any
 from pydoit import collect
 from pydoit.commands.base import EXIT_FAILED, EXIT_GOOD, FORMAT, TRACEBACK, ModelbuildCommand
 from pydoit.errors import UserError
-from pydoit.loading import nearest
+from pydoit.nearest import nearest
 from pydoit.store import Store
 from pydoit.workspace import Workspace, open_workspace
 

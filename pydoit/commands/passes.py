@@ -8,7 +8,7 @@ from typing import Any
 from pydoit import passes
 from pydoit.commands.base import TRACEBACK, ModelbuildCommand
 from pydoit.errors import UserError
-from pydoit.loading import nearest
+from pydoit.nearest import nearest
 
 
 class Passes(ModelbuildCommand):

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from pydoit.commands.base import FORMAT
+from pydoit.commands.base import EXIT_GOOD, EXIT_WRONG, FORMAT
 from pydoit.commands.build import Build
 from pydoit.session import Session
 from pydoit.stages import STAGES
@@ -30,9 +30,7 @@ class Plan(Build):
     cmd_options = (*Build.cmd_options, FORMAT)
 
     def build(self, options: dict[str, Any], names: list[str]) -> int:
-        session = self.open_session(options, names)
-        print_plan(session, options["format"])
-        return 2 if session.broken else 0
+        return print_plan(self.open_session(options, names), options["format"])
 
 
 def make_plan(session: Session) -> list[Step]:
@@ -68,12 +66,13 @@ def _unknown(session: Session, recipe: str, stage: str) -> Step:
     return Step(recipe, stage, "run", "; ".join(map(str, reasons)) or "its output is not in the store")
 
 
-def print_plan(session: Session, form: str = "table") -> None:
-    """The plan on stdout."""
+def print_plan(session: Session, form: str = "table") -> int:
+    """The plan on stdout; the exit status."""
     steps = make_plan(session)
     if form == "json":
         rows = [{"recipe": step.recipe, "stage": step.stage, "action": step.action, "reason": step.reason} for step in steps]
         sys.stdout.write(json.dumps({"schema": 1, "steps": rows}, indent=2) + "\n")
-        return
-    for step in steps:
-        sys.stdout.write(f"{step.recipe}: {step.stage:<9} {step.action:<8} {step.reason}".rstrip() + "\n")
+    else:
+        for step in steps:
+            sys.stdout.write(f"{step.recipe}: {step.stage:<9} {step.action:<8} {step.reason}".rstrip() + "\n")
+    return EXIT_WRONG if session.broken else EXIT_GOOD

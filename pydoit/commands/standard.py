@@ -12,7 +12,7 @@ from doit.cmd_forget import Forget as DoitForget
 from doit.cmd_info import Info as DoitInfo
 from doit.cmd_list import List as DoitList
 
-from pydoit.commands.base import EXIT_FAILED, guarded, original_arguments, parse
+from pydoit.commands.base import EXIT_FAILED, guarded, parse_and_run
 from pydoit.errors import UserError
 from pydoit.loader import ModelbuildLoader
 from pydoit.workspace import find_root
@@ -39,10 +39,9 @@ class _Standard(DoitCmdBase):  # type: ignore[misc]
     def parse_execute(self, in_args: list[str]) -> Any:
         if not self._ours:
             return super().parse_execute(in_args)
-        return guarded(lambda: self._on_recipes(in_args), in_args)
+        return guarded(lambda: parse_and_run(self, in_args, self._on_recipes), in_args)
 
-    def _on_recipes(self, in_args: list[str]) -> int:
-        options, names = parse(self.cmdparser, original_arguments(self.name, in_args))
+    def _on_recipes(self, options: dict[str, Any], names: list[str]) -> int:
         if any(not name for name in names):
             raise UserError("an empty name is no task; see `doit list`")
         self.loader.names_only = self.name == "list" and not options["status"]

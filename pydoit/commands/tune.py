@@ -67,8 +67,7 @@ def _run(session: Session, recipe: str, records: Path, folder: Path, fresh: bool
         inputs["records"] = records
     (folder / "out").mkdir()
     spec = {key: node.spec[key] for key in ("trials", "budget_seconds", "target")} | {"checkpoint": str(checkpoint)}
-    job = {"stage": "search", "spec": spec, "out": str(folder / "out"), "root": str(session.workspace.root),
-           "inputs": {name: str(path) for name, path in inputs.items()}}  # fmt: skip
+    job = process.make_job("search", spec, inputs, folder / "out", session.workspace.root)
     console, shown = Console(), [""]
 
     def tick(seconds: float, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pydoit.commands.base import SET, TRACEBACK, ModelbuildCommand
 from pydoit.commands.plan import make_plan
 from pydoit.errors import UserError
-from pydoit.loading import nearest
+from pydoit.nearest import nearest
 from pydoit.session import Options, Session
 from pydoit.stages import STAGES
 from pydoit.workspace import open_workspace
