@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,6 +16,7 @@ from pydoit.console import Console
 from pydoit.session import Session
 from pydoit.stages import STAGES
 
+WAKE_SECONDS = 0.2
 DESCRIPTIONS = {
     "fetch": "bring the model's files here and check their digests",
     "import": "model -> Relax module and parameters",
@@ -85,6 +88,20 @@ def _clean(session: Session, recipe: str, dryrun: bool) -> None:
         sys.stdout.write(f"removing {folder.relative_to(session.workspace.root)}\n")
         if not dryrun:
             shutil.rmtree(folder)
+
+
+class WakefulQueue(queue.Queue[Any]):
+    """A queue whose `get` wakes up now and then, for doit's threads.
+
+    A signal that arrives just before the main thread blocks on a lock is handled only when the lock is taken: Ctrl-C
+    would wait for the running stage to end.
+    """
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        while block and timeout is None:
+            with contextlib.suppress(queue.Empty):
+                return super().get(timeout=WAKE_SECONDS)
+        return super().get(block, timeout)
 
 
 class Reporter:

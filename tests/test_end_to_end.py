@@ -16,7 +16,6 @@ from pydoit.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ("minilm", "efficientnet-lite0", "opennsfw", "resnet50")
-pytestmark = pytest.mark.xdist_group("end_to_end")
 
 
 @pytest.fixture(scope="module")

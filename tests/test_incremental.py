@@ -12,7 +12,6 @@ from conftest import TestWorkspace, make_workspace, write_weights
 
 from pydoit.stages import STAGES
 
-pytestmark = pytest.mark.xdist_group("incremental")
 ALL_HIT = dict.fromkeys(STAGES, "hit")
 
 

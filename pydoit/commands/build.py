@@ -9,6 +9,7 @@ from typing import Any
 
 from doit.cmd_base import TaskLoader2
 from doit.cmd_run import Run
+from doit.runner import MThreadRunner
 from doit.task import Task
 
 from pydoit import process
@@ -28,7 +29,7 @@ from pydoit.nearest import nearest
 from pydoit.results import Result
 from pydoit.session import Options, Session
 from pydoit.stages import STAGES
-from pydoit.tasks import Reporter, make_tasks
+from pydoit.tasks import Reporter, WakefulQueue, make_tasks
 from pydoit.workspace import open_workspace
 
 DRY_RUN = {"name": "dry_run", "long": "dry-run", "short": "", "type": bool, "default": False,
@@ -127,6 +128,7 @@ class Build(Run):  # type: ignore[misc]
         )
         parameters.update({"continue": True, "par_type": "thread", "reporter": Reporter(session, console)})
         parameters.update(database_settings(session))
+        MThreadRunner.Queue = staticmethod(WakefulQueue)
         self.execute(parameters, list(session.loaded))
 
     def _finish(self, session: Session) -> int:
