@@ -45,7 +45,7 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
 def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, files: Mapping[str, Path]) -> dict[str, Any]:
     """The values of a recipe that a stage reads, as its `Spec` takes them."""
     recipe = loaded.recipe
-    model = recipe.model.model_dump(mode="json", exclude={"dims", "constants"})
+    model = recipe.model.model_dump(mode="json")
     where = {"target": resolved.model_dump(mode="json")}
     if stage == "fetch":
         remote = recipe.model.path is not None and not sources.is_local(recipe.model.path)

@@ -97,6 +97,8 @@ class Model(Frozen):
     """Bounds of the symbolic dimensions."""
     constants: dict[Symbol, bool | Integer | Number | str] = Field(default_factory=dict)
     """Inputs bound to a constant."""
+    trusted: bool = False
+    """The file is a program that may be run on the building machine; `torchscript` only, which needs it."""
 
     @field_validator("path")
     @classmethod

@@ -6,14 +6,23 @@ from typing import Literal
 
 from pydoit.frozen import Frozen
 
-Source = Literal["torch", "transformers", "onnx"]
+Source = Literal["torch", "transformers", "onnx", "torchscript"]
+
+
+class Dim(Frozen):
+    """The bounds of a symbolic dimension, both included."""
+
+    min: int = 1
+    """Smallest extent that the library serves."""
+    max: int
+    """Largest extent that the library serves."""
 
 
 class Input(Frozen):
     """One input of the model."""
 
-    shape: tuple[int, ...]
-    """Static extents; all positive."""
+    shape: tuple[int | str, ...]
+    """Extent of each axis: a whole number, or the name of a symbolic dimension."""
     dtype: str
     """NumPy's name of the element type: float32, int64, bool, ..."""
     range: tuple[float, float] | None = None
@@ -35,6 +44,12 @@ class ModelSpec(Frozen):
     """`random:SEED`; none: as the factory, folder or file has them."""
     outputs: tuple[str, ...] | None = None
     """The outputs to keep, by the model's own names, in this order; none: all of them."""
+    dims: dict[str, Dim] = {}
+    """The symbolic dimensions by name."""
+    constants: dict[str, bool | int | float | str] = {}
+    """Inputs of the original model that are bound to a value and so are no inputs of the library."""
+    trusted: bool = False
+    """torchscript: the recipe's author says that the file, which is code, may be run."""
     calibrate_batch_norm: int | None = None
     """Set batch-norm statistics from this many seeded random inputs (for random weights)."""
 
