@@ -108,8 +108,10 @@ def _cosine(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> float:
 
 
 def _differ(one: Outputs, other: Outputs) -> bool:
+    """Outputs of different shapes are compared where both have elements, so that the shape alone makes no difference."""
     for name, array in one.items():
-        mine, theirs = array.astype(np.float64), other[name].astype(np.float64)
+        common = tuple(slice(min(sizes)) for sizes in zip(array.shape, other[name].shape, strict=True))
+        mine, theirs = array[common].astype(np.float64), other[name][common].astype(np.float64)
         scale = max(float(np.abs(mine).max(initial=0.0)), float(np.abs(theirs).max(initial=0.0)))
         if float(np.abs(mine - theirs).max(initial=0.0)) > DISTINCT * scale:
             return True

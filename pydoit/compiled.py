@@ -22,6 +22,7 @@ def open_model(inputs: Mapping[str, Path], threads: int) -> Model:
         described["inputs"],
         described["outputs"],
         described["weights"],
+        dims=described["dims"],
         entry=described["entry"],
         threads=threads,
     )

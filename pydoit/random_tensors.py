@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pydoit.dims import static_shape
+
 if TYPE_CHECKING:
     from pydoit.importers.spec import Input
 
@@ -39,21 +41,29 @@ def integers(seed: int, name: str, shape: Sequence[int], low: int, high: int) ->
     return (low + bits % (high - low + 1)).reshape(tuple(shape))
 
 
-def random_sample(inputs: Mapping[str, Input], seed: int, index: int) -> dict[str, NDArray[Any]]:
-    """Input number `index` of `seed`: uniform in each input's range, the same on every machine."""
-    return {name: _random(name, item, seed, index) for name, item in inputs.items()}
+def random_sample(
+    inputs: Mapping[str, Input], seed: int, index: int, extents: Mapping[str, int] | None = None
+) -> dict[str, NDArray[Any]]:
+    """Input number `index` of `seed`: uniform in each input's range, the same on every machine.
+
+    `extents` gives the symbolic dimensions a size.
+    """
+    shapes = {name: static_shape(item, extents or {}) for name, item in inputs.items()}
+    return {name: _random(f"{name}[{index}]", item, shapes[name], seed) for name, item in inputs.items()}
 
 
-def picture_like(inputs: Mapping[str, Input], seed: int, index: int) -> dict[str, NDArray[Any]]:
+def picture_like(
+    inputs: Mapping[str, Input], seed: int, index: int, extents: Mapping[str, int] | None = None
+) -> dict[str, NDArray[Any]]:
     """As `random_sample`, but 4-d floats [batch, channel, height, width] vary on all scales, as pictures do.
 
     White noise has almost no large structure: statistics measured on it are far off for pictures.
     """
-    sample = random_sample(inputs, seed, index)
+    sample = random_sample(inputs, seed, index, extents)
     for name, item in inputs.items():
         if len(item.shape) == 4 and np.issubdtype(np.dtype(item.dtype), np.floating):
             low, high = item.range or (-1.0, 1.0)
-            sample[name] = _octaves(seed, f"{name}[{index}]", item.shape, low, high).astype(item.dtype)
+            sample[name] = _octaves(seed, f"{name}[{index}]", sample[name].shape, low, high).astype(item.dtype)
     return sample
 
 
@@ -73,10 +83,9 @@ def _octaves(seed: int, label: str, shape: tuple[int, ...], low: float, high: fl
     return np.clip(total, np.float32(low), np.float32(high), out=total)
 
 
-def _random(name: str, item: Input, seed: int, index: int) -> NDArray[Any]:
-    label = f"{name}[{index}]"
+def _random(label: str, item: Input, shape: tuple[int, ...], seed: int) -> NDArray[Any]:
     if np.issubdtype(np.dtype(item.dtype), np.floating):
         low, high = item.range or (-1.0, 1.0)
-        return uniform(seed, label, item.shape, low, high).astype(item.dtype)
+        return uniform(seed, label, shape, low, high).astype(item.dtype)
     low, high = item.range or (0, 1)
-    return integers(seed, label, item.shape, int(low), int(high)).astype(item.dtype)
+    return integers(seed, label, shape, int(low), int(high)).astype(item.dtype)

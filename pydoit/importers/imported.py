@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pydoit.importers import symbolic
+
 if TYPE_CHECKING:
     import tvm
     from tvm import relax
+
+    from pydoit.importers.spec import Dim, ModelSpec
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -25,6 +29,7 @@ class Imported:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     params: Tensors
+    dims: Mapping[str, Dim] = field(default_factory=dict)
 
     def spec(self) -> dict[str, Any]:
         """The content of spec.json (docs/structures.md)."""
@@ -36,6 +41,7 @@ class Imported:
         return {
             "schema": 1,
             "entry": "main",
+            "dims": {name: dim.model_dump() for name, dim in self.dims.items()},
             "inputs": described[:count],
             "outputs": outputs,
             "params": described[count:],
@@ -61,10 +67,12 @@ def finish(
     outputs: Sequence[str],
     params: Mapping[str, NDArray[Any]],
     param_vars: Mapping[str, relax.Var],
+    spec: ModelSpec | None = None,
 ) -> Imported:
     """Drop unused parameters, give `main` a tuple result, and rewrite what TVM cannot compile.
 
-    `params` are ordered by name in the checkpoint; `param_vars` maps each of them to its variable in `main`.
+    `params` are ordered by name in the checkpoint; `param_vars` maps each of them to its variable in `main`. The
+    symbolic dimensions of `spec` give `main`'s symbolic variables their names and bounds.
     """
     import tvm
     from tvm import relax
@@ -78,9 +86,15 @@ def finish(
     arguments = [*main.params[: len(inputs)], *(param_vars[name] for name in kept)]
     attributes = tvm.ir.make_node("ir.DictAttrs", num_input=len(inputs), global_symbol="main")
     function = relax.Function(arguments, body, result, True, attributes)
+    if spec is not None and spec.dims:
+        function = symbolic.name_dims(function, inputs, spec)
     cleaned = tvm.IRModule({"main": relax.BlockBuilder().normalize(function)})
+    if spec is not None and spec.dims:
+        cleaned = symbolic.simplify(cleaned, spec.dims)
     cleaned = relax.transform.DeadCodeElimination()(_rewrite(cleaned))
-    return Imported(cleaned, tuple(inputs), tuple(outputs), {n: np.ascontiguousarray(a) for n, a in kept.items()})
+    arrays = {name: np.ascontiguousarray(array) for name, array in kept.items()}
+    dims = {} if spec is None else spec.dims
+    return Imported(cleaned, tuple(inputs), tuple(outputs), arrays, dims)
 
 
 def _rewrite(module: tvm.IRModule) -> tvm.IRModule:
@@ -90,6 +104,8 @@ def _rewrite(module: tvm.IRModule) -> tvm.IRModule:
     """
     from tvm import relax
 
+    from pydoit.tvm_compat import structural_equal
+
     logical = {f"relax.bitwise_{name}": getattr(relax.op, f"logical_{name}") for name in ("and", "or", "xor", "not")}
 
     @relax.expr_functor.mutator
@@ -97,7 +113,7 @@ def _rewrite(module: tvm.IRModule) -> tvm.IRModule:
         def visit_call_(self, call: relax.Call) -> relax.Expr:
             visited = self.visit_expr_post_order(call)
             name = getattr(visited.op, "name", "")
-            if name == "relax.broadcast_to" and list(visited.args[0].ty.shape) == list(call.ty.shape):
+            if name == "relax.broadcast_to" and structural_equal(visited.args[0].ty.shape, call.ty.shape):
                 return visited.args[0]
             if name in logical and str(visited.args[0].ty.dtype) == "bool":
                 return logical[name](*visited.args)
@@ -109,4 +125,8 @@ def _rewrite(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _describe(name: str, ty: Any) -> dict[str, Any]:
-    return {"name": name, "shape": [int(extent) for extent in ty.shape], "dtype": str(ty.dtype)}
+    """A symbolic extent is a string: the name of a dimension, or an expression of several."""
+    from pydoit.tvm_compat import tirx
+
+    shape = [int(extent) if isinstance(extent, tirx.IntImm) else str(extent) for extent in ty.shape]
+    return {"name": name, "shape": shape, "dtype": str(ty.dtype)}

@@ -44,7 +44,7 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
     weights = {name: arrays[name] for name in sorted(set(arrays) - constants)}
     by_name = dict(zip((n for n in arrays if n not in constants), module["main"].params[len(names) :], strict=True))
     outputs = [_identifier(item.name) for item in model.graph.output]
-    return finish(module, list(names.values()), outputs, weights, by_name)
+    return finish(module, list(names.values()), outputs, weights, by_name, spec)
 
 
 def reference(spec: ModelSpec, folder: Path) -> Reference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from pydoit.dims import extents_of_example
 from pydoit.errors import StageError, UserError
 from pydoit.importers import random_weights
 from pydoit.importers.imported import Imported, finish
@@ -27,15 +28,19 @@ Builder = Callable[[ModelSpec, Path], nn.Module]
 
 
 class NamedOutputs(nn.Module):  # type: ignore[misc]
-    """Calls the model with keyword arguments and returns the chosen outputs as a tuple."""
+    """Calls the model with its inputs in the order of `inputs` and returns the chosen outputs as a tuple.
 
-    def __init__(self, model: nn.Module, outputs: tuple[str, ...]) -> None:
+    The inputs are positional, because torch.export takes no symbolic dimensions for keyword arguments of any name.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Sequence[str], outputs: tuple[str, ...]) -> None:
         super().__init__()
         self.model = model
+        self.inputs = tuple(inputs)
         self.outputs = outputs
 
-    def forward(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        named = dict(_named_outputs(self.model(**inputs)))
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        named = dict(_named_outputs(self.model(**dict(zip(self.inputs, inputs, strict=True)))))
         return tuple(named[name] for name in self.outputs)
 
 
@@ -58,23 +63,33 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
         warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # recurrent modules flatten their weights
-        program = _export(model, samples)
+        program = _export(model, samples, _dynamic_shapes(spec, samples))
     _refuse_mutation(program)
     _refuse_unsupported(program)
     module = _translate(program)
     kinds = torch.export.graph_signature.InputKind
     signature = program.graph_signature.input_specs
-    inputs = [str(item.arg.name) for item in signature if item.kind is kinds.USER_INPUT]
+    inputs = list(samples)
     stored = [item for item in signature if item.kind is kinds.PARAMETER]
     variables = dict(zip([item.target for item in stored], module["main"].params[len(inputs) :], strict=True))
     names = {str(target): str(target).removeprefix("model.") for target in variables}
     state = {names[str(target)]: program.state_dict[target].detach().numpy() for target in variables}
-    return finish(module, inputs, model.outputs, state, {names[str(t)]: var for t, var in variables.items()})
+    return finish(module, inputs, model.outputs, state, {names[str(t)]: var for t, var in variables.items()}, spec)
 
 
-def _export(model: nn.Module, samples: dict[str, torch.Tensor]) -> torch.export.ExportedProgram:
+def _dynamic_shapes(spec: ModelSpec, samples: dict[str, torch.Tensor]) -> dict[str, tuple[dict[int, Any], ...]] | None:
+    """What torch.export wants to know of symbolic dimensions; None where all are static."""
+    if not spec.dims:
+        return None
+    symbols = {name: torch.export.Dim(name, min=dim.min, max=dim.max) for name, dim in spec.dims.items()}
+    shapes = [spec.inputs[name].shape for name in samples]
+    return {"inputs": tuple({a: symbols[e] for a, e in enumerate(shape) if isinstance(e, str)} for shape in shapes)}
+
+
+def _export(model: nn.Module, samples: dict[str, torch.Tensor], dynamic_shapes: Any) -> torch.export.ExportedProgram:
     try:
-        return torch.export.export(model, (), samples, strict=False).run_decompositions()
+        program = torch.export.export(model, tuple(samples.values()), dynamic_shapes=dynamic_shapes, strict=False)
+        return program.run_decompositions()
     except Exception as error:  # torch.export's errors share no base below Exception
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise StageError(
@@ -110,7 +125,7 @@ def reference(spec: ModelSpec, folder: Path, builder: Builder = build) -> Refere
 
     def run(inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         with torch.no_grad():
-            results = model(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+            results = model(*(torch.from_numpy(inputs[name]) for name in model.inputs))
         return {name: result.numpy() for name, result in zip(model.outputs, results, strict=True)}
 
     return run
@@ -123,11 +138,12 @@ def prepare(spec: ModelSpec, folder: Path, builder: Builder) -> tuple[NamedOutpu
     inputs = {name: spec.inputs[name] for name in names}
     if spec.weight_seed is not None:
         random_weights.fill(model, spec.weight_seed)
+    extents = extents_of_example(spec.dims)
     if spec.calibrate_batch_norm:
-        batches = [picture_like(inputs, spec.weight_seed or 0, i) for i in range(spec.calibrate_batch_norm)]
+        batches = [picture_like(inputs, spec.weight_seed or 0, i, extents) for i in range(spec.calibrate_batch_norm)]
         random_weights.calibrate_batch_norm(model, batches)
-    sample = {n: torch.from_numpy(a) for n, a in random_sample(inputs, 0, 0).items()}
-    return NamedOutputs(model, _output_names(model, sample, spec.outputs)), sample
+    sample = {n: torch.from_numpy(a) for n, a in random_sample(inputs, 0, 0, extents).items()}
+    return NamedOutputs(model, names, _output_names(model, sample, spec.outputs)), sample
 
 
 def _input_order(model: nn.Module, spec: ModelSpec) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pydoit.dims import mismatch
 from pydoit.errors import UserError
 from pydoit.runtime import library as runtime_library
 from pydoit.runtime.aligned import aligned, map_weights
@@ -22,7 +23,8 @@ class TensorSpec:
     """Name, extents and element type of one tensor."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
+    """A symbolic extent is the name of a dimension, or in outputs an expression of several."""
     dtype: str
 
     @classmethod
@@ -46,13 +48,15 @@ class Model:
         outputs: Sequence[Mapping[str, Any]],
         params: Sequence[Mapping[str, Any]],
         *,
+        dims: Mapping[str, Mapping[str, int]] | None = None,
         entry: str = "main",
         threads: int = 0,
     ) -> None:
-        """`inputs`, `outputs` and `params` are the lists of manifest.json; `threads` 0: one for each usable CPU."""
+        """`inputs`, `outputs`, `params` and `dims` are those of manifest.json; `threads` 0: one for each usable CPU."""
         runtime_library.set_threads(threads)
         self.inputs = tuple(TensorSpec.parse(item) for item in inputs)
         self.outputs = tuple(TensorSpec.parse(item) for item in outputs)
+        self.dims = {name: (int(bound["min"]), int(bound["max"])) for name, bound in (dims or {}).items()}
         self._entry = entry
         self._machine = runtime_library.open_machine(library)
         self._function = self._machine[entry]
@@ -98,7 +102,9 @@ class Model:
         for name in inputs:
             if name not in known:
                 raise UserError(f"the model takes no input {name!r}; it takes {', '.join(known)}")
-        return [self._ffi.from_dlpack(aligned(_checked(inputs, spec))) for spec in self.inputs] + self._weights
+        extents: dict[str, int] = {}
+        checked = [_checked(inputs, spec, self.dims, extents) for spec in self.inputs]
+        return [self._ffi.from_dlpack(aligned(array)) for array in checked] + self._weights
 
 
 def load(path: Path | str, threads: int | None = None) -> Model:
@@ -123,6 +129,7 @@ def load(path: Path | str, threads: int | None = None) -> Model:
         manifest["inputs"],
         manifest["outputs"],
         manifest["params"],
+        dims=manifest.get("dims"),
         entry=manifest["entry"],
         threads=manifest["target"]["threads"] if threads is None else threads,
     )
@@ -141,12 +148,17 @@ def _ordered_weights(files: Sequence[Path], params: Sequence[TensorSpec], ffi: A
     return [ffi.from_dlpack(tensors[spec.name]) for spec in params]
 
 
-def _checked(inputs: Mapping[str, NDArray[Any]], spec: TensorSpec) -> NDArray[Any]:
+def _checked(
+    inputs: Mapping[str, NDArray[Any]], spec: TensorSpec, dims: Mapping[str, tuple[int, int]], extents: dict[str, int]
+) -> NDArray[Any]:
     if spec.name not in inputs:
         raise UserError(f"the input {spec.name!r} is missing; pass {spec.dtype} {list(spec.shape)}")
     array = np.asarray(inputs[spec.name])
     if str(array.dtype) != spec.dtype:
         raise UserError(f"input {spec.name!r}: dtype is {array.dtype}, not {spec.dtype}; convert it with .astype")
-    if array.shape != spec.shape:
-        raise UserError(f"input {spec.name!r}: shape is {list(array.shape)}, not {list(spec.shape)}; reshape or pad it")
+    reason = mismatch(array.shape, spec.shape, dims, extents)
+    if reason:
+        shapes = f"{list(array.shape)}, not {list(spec.shape)}"
+        detail = f" ({reason})" if dims else ""
+        raise UserError(f"input {spec.name!r}: shape is {shapes}{detail}; reshape or pad it")
     return array

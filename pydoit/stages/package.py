@@ -57,6 +57,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         "library": _file(out, "lib.so"),
         "weights": [_file(out, "weights/model.safetensors")],
         "entry": described["entry"],
+        "dims": described["dims"],
         "inputs": described["inputs"],
         "outputs": described["outputs"],
         "params": described["weights"],

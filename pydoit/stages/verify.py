@@ -59,7 +59,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     folder = inputs["fetch"] / "model"
     dataset = inputs["dataset"] if spec.dataset == "file" else spec.dataset
-    samples = datasets.load(dataset, spec.model.inputs, spec.samples, spec.seed, folder)
+    samples = datasets.load(dataset, spec.model.inputs, spec.samples, spec.seed, folder, spec.model.dims)
     compiled = open_model(inputs, spec.target.threads)
     reference = importers.reference(spec.model, folder, spec.reference)
     comparison = Comparison()
