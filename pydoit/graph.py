@@ -70,8 +70,8 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
         return {**recipe.verify.model_dump(mode="json", exclude={"dataset"}), "dataset": _dataset(recipe),
                 "model": _spec("import", loaded, resolved, files), **where}  # fmt: skip
     if stage == "profile":
-        profile = recipe.profile.model_dump(mode="json", exclude={"shapes"})
-        return {**profile, "inputs": model["inputs"], "seed": recipe.verify.seed, **where}
+        profile = recipe.profile.model_dump(mode="json")
+        return {**profile, "inputs": model["inputs"], "dims": model["dims"], "seed": recipe.verify.seed, **where}
     return {"recipe": loaded.name, **where}
 
 

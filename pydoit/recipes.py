@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from pydoit import passes, sources, target
 from pydoit.errors import ModelBuildError, RecipeError
 from pydoit.loading import Document
-from pydoit.recipe import Input, PassUse, Recipe
+from pydoit.nearest import nearest
+from pydoit.recipe import Dim, Input, PassUse, Recipe
 from pydoit.toml_lines import KeyPath
 from pydoit.validation import dotted, faults_of
 from pydoit.workspace import Workspace
@@ -50,12 +51,10 @@ def unsupported(recipe: Recipe) -> Iterator[Fault]:
     refusals: tuple[tuple[bool, KeyPath, str], ...] = (
         (model.source in ("gguf", "torchscript"), ("model", "source"), f"{model.source} {LATER}, or convert it to ONNX"),
         (bool(model.constants), ("model", "constants"), f"model: constants {LATER}"),
-        (bool(model.dims), ("model", "dims"), f"model: symbolic dimensions {LATER}; write whole numbers in the shapes"),
         (recipe.target.kind == "cuda", ("target", "kind"), f'target: cuda {LATER}; use kind = "cpu"'),
         (precision != "float32", ("target", "precision"), f"target: {precision} {LATER}"),
         (bool(quantization), ("quantization", "scheme"), f"quantization: {quantization} {LATER}"),
         (recipe.passes.check is not None, ("passes", "check"), f"passes: check {LATER}"),
-        (bool(recipe.profile.shapes), ("profile", "shapes"), f"profile: shapes {LATER}"),
     )
     yield from ((path, text) for applies, path, text in refusals if applies)
     for kind, choice in recipe.kernels:
@@ -105,20 +104,41 @@ def _model_faults(recipe: Recipe) -> Iterator[Fault]:
 
 
 def _input_faults(recipe: Recipe) -> Iterator[Fault]:
-    if not recipe.model.inputs:
+    model = recipe.model
+    if not model.inputs:
         yield ("model", "inputs"), "is missing; declare each input as [model.inputs.NAME] with shape and dtype"
-    for name, item in recipe.model.inputs.items():
+    for name, item in model.inputs.items():
         for axis, extent in enumerate(item.shape):
-            if isinstance(extent, str) and extent not in recipe.model.dims:
-                text = f"the dimension {extent!r} has no bounds; write a whole number (symbolic ones are not supported yet)"
+            if isinstance(extent, str) and extent not in model.dims:
+                text = f"the dimension {extent!r} has no bounds; write a whole number, or add [model.dims.{extent}] with max"
                 yield ("model", "inputs", name, "shape", axis), text
-        yield from _size_fault(name, item)
+        yield from _size_fault(name, item, model.dims)
+    yield from _dim_faults(recipe)
 
 
-def _size_fault(name: str, item: Input) -> Iterator[Fault]:
+def _dim_faults(recipe: Recipe) -> Iterator[Fault]:
+    used = {extent for item in recipe.model.inputs.values() for extent in item.shape}
+    for name, dim in recipe.model.dims.items():
+        if dim.min > dim.max:
+            yield ("model", "dims", name), f"min {dim.min} is above max {dim.max}; swap them"
+        elif name not in used:
+            yield ("model", "dims", name), f"no input has the dimension {name!r}; remove it, or use it in a shape"
+    for name, extents in recipe.profile.shapes.items():
+        bounds = recipe.model.dims.get(name)
+        if bounds is None:
+            yield ("profile", "shapes", name), f"[model.dims] has no {name!r}; {nearest(name, tuple(recipe.model.dims))}"
+            continue
+        for index, extent in enumerate(extents):
+            if not bounds.min <= extent <= bounds.max:
+                text = f"{extent} is not within {bounds.min}..{bounds.max} of [model.dims.{name}]; choose another"
+                yield ("profile", "shapes", name, index), text
+
+
+def _size_fault(name: str, item: Input, dims: Mapping[str, Dim]) -> Iterator[Fault]:
     elements = 1
     for extent in item.shape:
-        elements *= extent if isinstance(extent, int) else 1
+        largest = dims[extent].max if isinstance(extent, str) and extent in dims else extent
+        elements *= largest if isinstance(largest, int) else 1
     if elements > 2**31 - 1:
         yield ("model", "inputs", name, "shape"), f"{elements:,} elements are too many; at most {2**31 - 1:,}"
 

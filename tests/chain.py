@@ -30,10 +30,10 @@ def run_chain(model: dict[str, Any], folder: Path, preset: str = "O2", arch: str
     return out
 
 
-def verified(model: dict[str, Any], out: dict[str, Path], folder: Path, **tolerance: float) -> dict[str, Any]:
+def verified(model: dict[str, Any], out: dict[str, Path], folder: Path, samples: int = 3, **tolerance: float) -> dict[str, Any]:
     """The verify stage's measurements on the outputs of `run_chain`."""
     target = {"kind": "cpu", "arch": "x86-64-v3", "threads": 2}
-    spec = {"model": model, "samples": 3, "target": target, "tolerance": tolerance}
+    spec = {"model": model, "samples": samples, "target": target, "tolerance": tolerance}
     return verify.run(verify.Spec.model_validate(spec), out, folder)
 
 

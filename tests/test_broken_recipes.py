@@ -13,6 +13,7 @@ MODEL = '[model]\nsource = "torch"\nfactory = "recipes.tiny_net:build"\nweights 
 INPUT = "[model.inputs.image]\nshape = [1, 3, 8, 8]\n"
 BASE = f"schema = 1\n{MODEL}{INPUT}"
 ONNX = 'schema = 1\n[model]\nsource = "onnx"\npath = "recipes/tiny.toml"\n' + INPUT
+SYMBOLIC = BASE.replace("[1, 3,", '["b", 3,') + "[model.dims]\n"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,12 @@ BROKEN = [
     Broken("fraction-size", BASE.replace("[1, 3, 8, 8]", "[1, 3, 8.5, 8]"), 7, "shape[2]", "whole number"),
     Broken("huge-size", BASE.replace("[1, 3, 8, 8]", "[100000, 100000, 8, 8]"), 7, "shape", "too many"),
     Broken("symbol-without-bounds", BASE.replace("[1, 3,", '["batch", 3,'), 7, "shape[0]", "no bounds"),
-    Broken("symbolic", BASE.replace("[1, 3,", '["b", 3,') + "[model.dims]\nb = { max = 8 }\n", 8, "dims", "not supported yet"),
+    Broken("dim-unused", BASE + "[model.dims]\nb = { max = 8 }\n", 9, "model.dims.b", "no input has the dimension"),
+    Broken("dim-reversed", SYMBOLIC + "b = { min = 9, max = 8 }\n", 9, "model.dims.b", "min 9 is above max 8"),
+    Broken("dim-unbounded", SYMBOLIC + "b = { min = 1 }\n", 9, "model.dims.b.max", "is missing"),
+    Broken("dim-huge", SYMBOLIC + "b = { max = 1000000000 }\n", 7, "shape", "too many"),
+    Broken("sweep-unknown", SYMBOLIC + "b = { max = 8 }\n[profile.shapes]\nc = [1]\n", 11, "profile.shapes.c", "known: b"),
+    Broken("sweep-outside", SYMBOLIC + "b = { max = 8 }\n[profile.shapes]\nb = [9]\n", 11, "profile.shapes.b", "1..8"),
     Broken("shape-text", BASE.replace("[1, 3, 8, 8]", '"1x3"'), 7, "shape", "must be a list"),
     Broken("dtype", BASE + 'dtype = "float99"\n', 8, "model.inputs.image.dtype", "not a choice"),
     Broken("range-order", BASE + "range = [5, 1]\n", 8, "range", "lowest value comes first"),

@@ -11,8 +11,8 @@ int main(int argc, char** argv) try {
   modelbuild::Model model(argv[1]);
   std::vector<tvm::ffi::Tensor> inputs;
   for (const modelbuild::TensorInfo& info : model.inputs()) {
-    tvm::ffi::Tensor tensor = modelbuild::Empty(info);
-    for (int64_t index = 0; index < info.elements(); ++index) {
+    tvm::ffi::Tensor tensor = modelbuild::Empty(info, model.LargestShape(info));
+    for (int64_t index = 0; index < tensor.numel(); ++index) {
       if (info.dtype.code == kDLFloat) static_cast<float*>(tensor.data_ptr())[index] = (index % 16) / 16.0f;
       if (info.dtype.code == kDLInt) static_cast<int64_t*>(tensor.data_ptr())[index] = 1 + index % 16;
     }
@@ -22,7 +22,7 @@ int main(int argc, char** argv) try {
   for (size_t index = 0; index < outputs.size(); ++index) {
     const auto* values = static_cast<const float*>(outputs[index].data_ptr());
     std::printf("%s:", model.outputs()[index].name.c_str());
-    for (int64_t position = 0; position < std::min<int64_t>(5, model.outputs()[index].elements()); ++position)
+    for (int64_t position = 0; position < std::min<int64_t>(5, outputs[index].numel()); ++position)
       std::printf(" %.6g", values[position]);
     std::printf("\n");
   }

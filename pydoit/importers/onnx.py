@@ -117,7 +117,7 @@ def _fix_inputs(model: onnx.ModelProto, spec: ModelSpec) -> None:
     model.graph.input.extend(known.values())
 
 
-def _fix_input(name: str, item: onnx.ValueInfoProto, shape: tuple[int, ...], dtype: str) -> None:
+def _fix_input(name: str, item: onnx.ValueInfoProto, shape: tuple[int | str, ...], dtype: str) -> None:
     tensor = item.type.tensor_type
     expected = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
     if dtype != expected:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydoit.tvm_compat import tirx
+from pydoit.tvm_compat import Analyzer, tirx
 
 DATA_PARALLEL = 0
 REDUCTION = 2
@@ -19,6 +19,8 @@ class Block:
     kernel: str
     spatial: tuple[int | None, ...]
     reduction: tuple[int | None, ...]
+    parts: tuple[int, ...] = ()
+    """For each spatial axis the largest number that is known to divide its extent: the extent itself, but for symbols."""
     is_output: bool = False
     """Whether it writes a result of the function, which no other block may absorb."""
 
@@ -68,9 +70,12 @@ def _same(expr: Any, var: Any) -> bool:
 def _describe(block: Any, temporary: list[Any]) -> Block:
     spatial: list[int | None] = []
     reduction: list[int | None] = []
+    parts: list[int] = []
     for axis in block.iter_vars:
         extent = int(axis.dom.extent) if isinstance(axis.dom.extent, tirx.IntImm) else None
         (reduction if int(axis.iter_type) == REDUCTION else spatial).append(extent)
+        if int(axis.iter_type) != REDUCTION:
+            parts.append(int(Analyzer().modular_set(axis.dom.extent).coeff) if extent is None else extent)
     kernel = str(block.annotations["pydoit.kernel"]) if "pydoit.kernel" in block.annotations else ""
     is_output = any(all(not write.source.same_as(buffer) for buffer in temporary) for write in block.writes)
-    return Block(block.name_hint, kernel, tuple(spatial), tuple(reduction), is_output)
+    return Block(block.name_hint, kernel, tuple(spatial), tuple(reduction), tuple(parts), is_output)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydoit.tvm_compat import te, tirx
 
+ROW_STEP = 8
+"""Rows are rounded up to a multiple of this where no better number divides them."""
+MIN_TILE_ROWS = 4
+MAX_TILE_ROWS = 14
 KERNEL = "pydoit.kernel"
 """Block annotation that tells the schedules which operator a block is."""
 
@@ -22,20 +27,83 @@ def panel_width(columns: int, lanes: int) -> int:
 
 
 def packed_matmul(data: Any, weight: Any, columns: int) -> Any:
-    """data [..., K] times weight [ceil(columns / P), K, P] -> [..., columns], summed in data's dtype.
+    """data [..., M, K] times weight [ceil(columns / P), K, P] -> [..., M, columns], summed in data's dtype.
 
     weight[p, k, j] is the element (k, p * P + j) of the unpacked matrix.
     """
-    *leading, depth = data.shape
     panels, _, width = (int(size) for size in weight.shape)
+
+    def element(column: Any, axis: Any, *_batch: Any) -> Any:
+        return weight[column // width, axis, column % width]
+
+    return _first_rows_and_columns(_product(data, element, panels * width), data.shape[-2], columns)
+
+
+def padded_matmul(left: Any, right: Any, lanes: int) -> Any:
+    """left [..., M, K] times right [..., K, N] -> [..., M, N] for extents that no register tile divides.
+
+    `right` is copied to panels of `lanes` columns, the last one filled with zeros. Batch axes of extent 1 are repeated.
+    """
+    *batch, depth, columns = right.shape
+    panels = _ceil_div(columns, lanes)
+    zero = tirx.const(0, right.dtype)
+
+    def pack(*index: Any) -> Any:
+        *outer, panel, row, lane = index
+        column = panel * lanes + lane
+        return tirx.if_then_else(column < columns, right(*outer, row, column), zero)
+
+    packed = te.compute((*batch, panels, depth, lanes), pack, name="panels", attrs={KERNEL: "pack"})
+
+    def element(column: Any, axis: Any, *outer: Any) -> Any:
+        return packed(*_repeated(outer, batch), column // lanes, axis, column % lanes)
+
+    return _first_rows_and_columns(_product(left, element, panels * lanes, batch), left.shape[-2], columns)
+
+
+def is_awkward(rows: Any) -> bool:
+    """Say whether no number of rows that suits a register tile divides `rows`: a symbolic extent, a large prime."""
+    if not isinstance(rows, tirx.IntImm):
+        return True
+    return not any(int(rows) % part == 0 for part in range(min(int(rows), MIN_TILE_ROWS), MAX_TILE_ROWS + 1))
+
+
+def _product(data: Any, element: Any, columns: Any, batch: Sequence[Any] = ()) -> Any:
+    """Sum data [..., M, K] times element(column, k, *batch index) over K, M rounded up where a tile needs it."""
+    *leading, rows, depth = data.shape
+    leading = [right if _is_one(left) else left for left, right in zip(leading, batch, strict=True)] if batch else leading
     axis = te.reduce_axis((0, depth), name="k")
 
-    def element(*index: Any) -> Any:
-        column = index[-1]
-        return te.sum(data(*index[:-1], axis) * weight[column // width, axis, column % width], axis=axis)
+    def sum_of(*index: Any) -> Any:
+        *outer, row, column = index
+        row = _clamped(row, rows)
+        read = _repeated(outer, list(data.shape)[:-2]) if batch else outer
+        return te.sum(data(*read, row, axis) * element(column, axis, *outer), axis=axis)
 
-    padded = te.compute((*leading, panels * width), element, name="matmul", attrs={KERNEL: "matmul"})
-    return _first_columns(padded, columns)
+    return te.compute((*leading, _rounded_up(rows), columns), sum_of, name="matmul", attrs={KERNEL: "matmul"})
+
+
+def _rounded_up(rows: Any) -> Any:
+    """The number of rows that are computed, so that a tile divides it; those beyond `rows` repeat the last one."""
+    return _ceil_div(rows, ROW_STEP) * ROW_STEP if is_awkward(rows) else rows
+
+
+def _clamped(row: Any, rows: Any) -> Any:
+    """The row that is read for one of `_rounded_up(rows)`: reading needs no guard."""
+    return tirx.min(row, rows - 1) if is_awkward(rows) else row
+
+
+def _repeated(index: Sequence[Any], extents: Sequence[Any]) -> list[Any]:
+    """The index into axes of `extents`, of which those of extent 1 are repeated."""
+    return [0 if _is_one(extent) else position for position, extent in zip(index, extents, strict=True)]
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, tirx.IntImm) and int(extent) == 1
+
+
+def _ceil_div(extent: Any, part: int) -> Any:
+    return (extent + part - 1) // part
 
 
 def packed_conv2d(
@@ -64,12 +132,13 @@ def packed_conv2d(
 
     def element(image: Any, row: Any, column: Any, out: Any) -> Any:
         channel = axis_c if groups == 1 else (out // group_columns) * depth + axis_c
+        column = _clamped(column, out_w)
         value = padded[image, row * strides[0] + axis_h * dilation[0], column * strides[1] + axis_w * dilation[1], channel]
         return te.sum(value * weight[out // lanes, axis_h, axis_w, axis_c, out % lanes], axis=[axis_h, axis_w, axis_c])
 
-    shape = (batch, out_h, out_w, panels * lanes)
+    shape = (batch, out_h, _rounded_up(out_w), panels * lanes)
     result = te.compute(shape, element, name="conv2d", attrs={KERNEL: "conv2d"})
-    return _first_columns(result, columns)
+    return _first_rows_and_columns(result, out_w, columns)
 
 
 def depthwise_conv2d(
@@ -90,19 +159,28 @@ def depthwise_conv2d(
     axis_w = te.reduce_axis((0, kernel_w), name="kw")
 
     def element(image: Any, row: Any, column: Any, channel: Any) -> Any:
+        column = _clamped(column, out_w)
         value = padded[image, row * strides[0] + axis_h * dilation[0], column * strides[1] + axis_w * dilation[1], channel]
         return te.sum(value * weight[axis_h, axis_w, channel], axis=[axis_h, axis_w])
 
-    shape = (batch, out_h, out_w, channels)
-    return te.compute(shape, element, name="depthwise_conv2d", attrs={KERNEL: "depthwise_conv2d"})
+    shape = (batch, out_h, _rounded_up(out_w), channels)
+    result = te.compute(shape, element, name="depthwise_conv2d", attrs={KERNEL: "depthwise_conv2d"})
+    return _first_rows_and_columns(result, out_w, channels)
 
 
-def _first_columns(padded: Any, columns: int) -> Any:
-    """Drop the columns that only the padding of the last panel computed."""
-    if int(padded.shape[-1]) == columns:
+def _first_rows_and_columns(padded: Any, rows: Any, columns: Any) -> Any:
+    """Drop what only the filling up of the last rows and of the last panel computed."""
+    *leading, found_rows, found_columns = padded.shape
+    if _same(found_rows, rows) and _same(found_columns, columns):
         return padded
-    shape = (*padded.shape[:-1], columns)
+    shape = (*leading, rows, columns)
     return te.compute(shape, lambda *index: padded(*index), name="columns", tag="injective")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, tirx.IntImm) and isinstance(other, int | tirx.IntImm):
+        return int(one) == int(other)
+    return one is other or bool(hasattr(one, "same_as") and one.same_as(other))
 
 
 def _pad_image(data: Any, padding: tuple[int, int, int, int]) -> Any:

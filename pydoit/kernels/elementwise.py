@@ -10,6 +10,8 @@ from pydoit.kernels.machine import Machine
 LIGHT_NODES = 200
 _PARTS = ("value", "a", "b", "condition", "true_value", "false_value", "args", "indices")
 
+MAX_FUSED_SYMBOLIC = 2
+"""Loops over symbolic extents that are fused: TVM 0.27 cannot take more of them apart again."""
 SERIAL_BELOW = 4096
 """Elements under which waking the threads costs more than they save."""
 
@@ -23,18 +25,21 @@ def schedule_elementwise(schedule: Any, block: Block, machine: Machine) -> None:
         return
     last = block.spatial[-1]
     width = 0
-    if last is not None and not block.reduction and vectorizable(schedule, block.name):
+    adjacent = not block.reduction and vectorizable(schedule, block.name)
+    if adjacent and last is not None:
         width = next((size for size in (machine.lanes, machine.lanes // 2, 4) if last % size == 0), 0)
     elements = 1
     for extent in block.spatial + block.reduction:
         elements *= extent or SERIAL_BELOW
-    outer = spatial if not width else spatial[:-1]
+    # Where no vector width divides the columns, LLVM vectorizes the plain loop over them, with a remainder.
+    outer = spatial[:-1] if width or (adjacent and len(spatial) > 1 and (last is None or last > machine.lanes)) else spatial
     if width:
         vectors, lane = schedule.split(spatial[-1], [None, width])
         schedule.vectorize(lane)
         outer = [*outer, vectors] if len(spatial) == 1 or (last or 0) > 64 * width else outer
     if elements >= SERIAL_BELOW and outer:
-        schedule.parallel(schedule.fuse(*outer))
+        symbolic = None in block.spatial
+        schedule.parallel(schedule.fuse(*outer[: MAX_FUSED_SYMBOLIC if symbolic else len(outer)]))
 
 
 def inline_maps(schedule: Any, blocks: list[Block]) -> list[Block]:

@@ -80,10 +80,8 @@ def _schedule_plainly(function: Any, machine: Machine) -> Any:
 
 
 def _fits_tile(schedule: Any, blocks: list[Block], anchor: Block) -> bool:
-    """A tile suits a reduction over adjacent columns whose consumers form a chain of maps of static shape."""
-    if any(extent is None for block in blocks for extent in block.spatial):
-        return False
-    if not anchor.spatial or (anchor.spatial[-1] or 1) % 4 or not vectorizable(schedule, anchor.name):
+    """A tile suits a reduction over adjacent columns, the number of which 4 divides, whose consumers form a chain of maps."""
+    if not anchor.spatial or anchor.parts[-1] % 4 or not vectorizable(schedule, anchor.name):
         return False
     after = blocks[blocks.index(anchor) + 1 :]
     if any(block.is_output for block in blocks[:-1]):

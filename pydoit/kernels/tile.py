@@ -42,8 +42,8 @@ def is_product(block: Block) -> bool:
 
 def tile_fits(block: Block, tile: Tile) -> bool:
     """Say whether a tile divides the block's extents, so that no iteration needs a guard."""
-    rows = (block.spatial[-2] or 0) if len(block.spatial) > 1 else 1
-    columns = block.spatial[-1] or 0
+    rows = block.parts[-2] if len(block.parts) > 1 else 1
+    columns = block.parts[-1]
     depth = (block.reduction[-1] or 0) if block.reduction else 0
     return (
         rows % (tile.rows * tile.row_tiles) == 0
@@ -98,7 +98,7 @@ def _tile_loops(schedule: Any, computed: Any, anchor: Block, tile: Tile) -> tupl
 def _unroll_reduction(schedule: Any, reduction: list[Any], anchor: Block, tile: Tile) -> list[Any]:
     """Unroll the taps of a small window, or `tile.unroll` steps of a product's depth; return the loops in order."""
     if not is_product(anchor):
-        if prod(extent or MAX_UNROLLED_WINDOW for extent in anchor.reduction) <= MAX_UNROLLED_WINDOW:
+        if prod(extent or MAX_UNROLLED_WINDOW + 1 for extent in anchor.reduction) <= MAX_UNROLLED_WINDOW:
             for loop in reduction:
                 schedule.unroll(loop)
         return reduction

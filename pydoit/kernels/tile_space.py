@@ -24,8 +24,8 @@ def default_tile(block: Block, machine: Machine) -> Tile:
 
 def tile_choices(block: Block, machine: Machine) -> list[Tile]:
     """Return tiles that fit a block, the most promising first; the first is the default."""
-    rows = (block.spatial[-2] or 1) if len(block.spatial) > 1 else 1
-    columns = block.spatial[-1] or 1
+    rows = block.parts[-2] if len(block.parts) > 1 else 1
+    columns = block.parts[-1]
     width = next((size for size in (machine.lanes, machine.lanes // 2, 4) if columns % size == 0), 1)
     depth = block.reduction[-1] or 1
     if is_product(block):

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pydoit.kernels import rows, vector_math
+from pydoit.kernels import compute, rows, vector_math
 from pydoit.target import vector_lanes
-from pydoit.tvm_compat import Target, relax, te, tirx
+from pydoit.tvm_compat import Target, relax, structural_equal, te, tirx
 
+MIN_LANES = 4
+"""Columns that are a multiple of this have a vector width."""
 _MAPS: dict[str, Callable[[Any], Any]] = {
     "relax.erf": vector_math.erf,
     "relax.exp": vector_math.exp,
@@ -29,6 +31,7 @@ class LegalizeForCpu:
         """Return the module with every operator that has a lowering as a call of a TIR function."""
         lanes = vector_lanes(Target.current())
         custom: dict[str, Any] = {name: _map_lowering(name, function) for name, function in _MAPS.items()}
+        custom["relax.matmul"] = lambda builder, call: _matmul(builder, call, lanes)
         custom["relax.nn.softmax"] = lambda builder, call: _softmax(builder, call, lanes)
         custom["relax.nn.layer_norm"] = lambda builder, call: _layer_norm(builder, call, lanes)
         return relax.transform.LegalizeOps(custom)(module)
@@ -47,6 +50,27 @@ def _map_lowering(name: str, function: Callable[[Any], Any]) -> Callable[[Any, A
         return builder.call_te(expression, call.args[0], primfunc_name_hint=short)
 
     return lower
+
+
+def _matmul(builder: Any, call: Any, lanes: int) -> Any:
+    """A product of two computed matrices whose extents no tile divides is padded; the others are TVM's."""
+    left, right = call.args
+    if not (left.ty.dtype == right.ty.dtype == call.ty.dtype == "float32" and _products_fit(left.ty.shape, right.ty.shape)):
+        return _standard("relax.matmul", builder, call)
+    columns = right.ty.shape[-1]
+    if not compute.is_awkward(left.ty.shape[-2]) and isinstance(columns, tirx.IntImm) and int(columns) % MIN_LANES == 0:
+        return _standard("relax.matmul", builder, call)
+    return builder.call_te(compute.padded_matmul, left, right, lanes, primfunc_name_hint="matmul")
+
+
+def _products_fit(left: Any, right: Any) -> bool:
+    """Say whether the batch axes are the same, one of them 1, or absent on the right."""
+    if left is None or right is None or len(right) < 2 or len(right) not in (2, len(left)):
+        return False
+    pairs = zip(list(left)[:-2], list(right)[:-2], strict=True) if len(right) > 2 else ()
+    return all(
+        structural_equal(one, other) or 1 in (getattr(one, "value", 0), getattr(other, "value", 0)) for one, other in pairs
+    )
 
 
 def _softmax(builder: Any, call: Any, lanes: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -11,7 +12,7 @@ from statistics import fmean, median
 from typing import Any
 
 from pydoit.frozen import Frozen
-from pydoit.importers.spec import Input
+from pydoit.importers.spec import Dim, Input
 from pydoit.target import ResolvedTarget
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
@@ -24,6 +25,10 @@ class Spec(Frozen):
 
     inputs: dict[str, Input]
     """The model's inputs; seeded random values within their ranges are used."""
+    dims: dict[str, Dim] = {}
+    """The symbolic dimensions; what is measured is measured at their largest extents."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    """Extents of symbolic dimensions to measure too, in all combinations; the others at their largest."""
     seed: int = 0
     """Seed of the inputs."""
     warmup: int = 5
@@ -39,17 +44,15 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     from pydoit.compiled import open_model
     from pydoit.random_tensors import random_sample
 
-    sample = random_sample(spec.inputs, spec.seed, 0)
+    largest = {name: dim.max for name, dim in spec.dims.items()}
+    sample = random_sample(spec.inputs, spec.seed, 0, largest)
     _reset_peak_memory()
     started = time.perf_counter()
     model = open_model(inputs, spec.target.threads)
     loaded = time.perf_counter()
-    call = model.bind(sample)
-    call()
+    model.bind(sample)()
     first_call = time.perf_counter() - loaded
-    for _ in range(spec.warmup):
-        call()
-    times = [_milliseconds(call) for _ in range(spec.repeat)]
+    times = _times(model, sample, spec)
     peak = _peak_memory()
     return {
         "device": _device(),
@@ -59,8 +62,32 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         "peak_memory_bytes": peak,
         "load_ms": (loaded - started) * 1000.0,
         "first_call_ms": first_call * 1000.0,
+        "extents": largest,
+        "sweep": [_measured_at(model, spec, {**largest, **extents}) for extents in _combinations(spec.shapes)],
         "kernels": _kernels(model, sample),
     }
+
+
+def _measured_at(model: Any, spec: Spec, extents: dict[str, int]) -> dict[str, Any]:
+    """The latency at one combination of extents."""
+    from pydoit.random_tensors import random_sample
+
+    times = _times(model, random_sample(spec.inputs, spec.seed, 0, extents), spec)
+    return {"extents": extents, "latency_ms": _statistics(times), "throughput": 1000.0 / fmean(times)}
+
+
+def _combinations(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
+    if not shapes:
+        return []
+    return [dict(zip(shapes, extents, strict=True)) for extents in itertools.product(*shapes.values())]
+
+
+def _times(model: Any, sample: dict[str, Any], spec: Spec) -> list[float]:
+    """Milliseconds of the timed calls, after the others."""
+    call = model.bind(sample)
+    for _ in range(spec.warmup):
+        call()
+    return [_milliseconds(call) for _ in range(spec.repeat)]
 
 
 def _milliseconds(call: Any) -> float:

@@ -34,17 +34,20 @@ namespace ffi = tvm::ffi;
 constexpr size_t kAlignment = 64;  // TVM's kernels use aligned vector loads
 constexpr DLDevice kCpu{kDLCPU, 0};
 
+constexpr int64_t kSymbolic = -1;  // an extent that each call may choose, within the bounds of Model::dims()
+
+// Smallest and largest extent of a symbolic dimension, both included.
+struct Bounds {
+  int64_t min;
+  int64_t max;
+};
+
 // Name, extents and element type of an input or output.
 struct TensorInfo {
   std::string name;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape;      // kSymbolic where the extent is symbolic
+  std::vector<std::string> dims;   // its dimension's name there (of outputs also an expression of several), else ""
   DLDataType dtype;
-
-  int64_t elements() const {
-    int64_t product = 1;
-    for (int64_t extent : shape) product *= extent;
-    return product;
-  }
 };
 
 namespace detail {
@@ -114,14 +117,21 @@ inline std::vector<TensorInfo> GetTensors(const ffi::json::Object& manifest, con
   std::vector<TensorInfo> found;
   for (const ffi::Any& value : Get(manifest, key).cast<ffi::json::Array>()) {
     auto item = value.cast<ffi::json::Object>();
-    found.push_back({GetString(item, "name"), GetIntegers(item, "shape"), ParseType(GetString(item, "dtype"))});
+    TensorInfo info{GetString(item, "name"), {}, {}, ParseType(GetString(item, "dtype"))};
+    for (const ffi::Any& extent : Get(item, "shape").cast<ffi::json::Array>()) {
+      auto number = extent.as<int64_t>();
+      info.shape.push_back(number ? *number : kSymbolic);
+      info.dims.push_back(number ? std::string() : std::string(extent.cast<ffi::String>()));
+    }
+    found.push_back(std::move(info));
   }
   return found;
 }
 
-inline std::string Describe(DLDataType dtype, const std::vector<int64_t>& shape) {
+inline std::string Describe(DLDataType dtype, const std::vector<int64_t>& shape, const std::vector<std::string>& dims = {}) {
   std::string text = std::string(ffi::DLDataTypeToString(dtype)) + " [";
-  for (size_t axis = 0; axis < shape.size(); ++axis) text += (axis ? ", " : "") + std::to_string(shape[axis]);
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    text += (axis ? ", " : "") + (shape[axis] == kSymbolic ? dims[axis] : std::to_string(shape[axis]));
   return text + "]";
 }
 
@@ -139,7 +149,8 @@ inline void MapWeights(const std::string& path, const std::vector<TensorInfo>& p
     auto item = Get(header, param.name.c_str()).cast<ffi::json::Object>();
     std::vector<int64_t> offsets = GetIntegers(item, "data_offsets");
     size_t size = static_cast<size_t>(offsets[1] - offsets[0]);
-    size_t wanted = static_cast<size_t>(param.elements()) * ((param.dtype.bits * param.dtype.lanes + 7) / 8);
+    size_t wanted = (param.dtype.bits * param.dtype.lanes + 7) / 8;
+    for (int64_t extent : param.shape) wanted *= static_cast<size_t>(extent);
     if (data + offsets[1] > file->data() + file->size() || size != wanted || GetIntegers(item, "shape") != param.shape)
       throw std::runtime_error(path + ": " + param.name + " is cut off or has another shape than the manifest says");
     char* start = data + offsets[0];
@@ -156,10 +167,16 @@ inline void MapWeights(const std::string& path, const std::vector<TensorInfo>& p
 
 }  // namespace detail
 
-// An uninitialized CPU tensor at the alignment that the kernels need.
+// An uninitialized CPU tensor of `shape` at the alignment that the kernels need.
+inline ffi::Tensor Empty(const TensorInfo& info, const std::vector<int64_t>& shape) {
+  return ffi::Tensor::FromNDAlloc(detail::AlignedMemory(), ffi::ShapeView(shape.data(), shape.size()), info.dtype, kCpu);
+}
+
+// The same for a tensor without symbolic extents.
 inline ffi::Tensor Empty(const TensorInfo& info) {
-  return ffi::Tensor::FromNDAlloc(detail::AlignedMemory(), ffi::ShapeView(info.shape.data(), info.shape.size()), info.dtype,
-                                  kCpu);
+  if (std::find(info.shape.begin(), info.shape.end(), kSymbolic) != info.shape.end())
+    throw std::invalid_argument(info.name + " has symbolic extents; give Empty its shape");
+  return Empty(info, info.shape);
 }
 
 // A compiled model with its weights. Not for several threads at once: one Model a thread.
@@ -171,6 +188,11 @@ class Model {
     if (detail::Get(manifest, "schema").cast<int64_t>() != 1) throw std::runtime_error(folder + ": unknown manifest schema");
     inputs_ = detail::GetTensors(manifest, "inputs");
     outputs_ = detail::GetTensors(manifest, "outputs");
+    for (const auto& [name, bounds] : detail::Get(manifest, "dims").cast<ffi::json::Object>()) {
+      auto item = bounds.cast<ffi::json::Object>();
+      dims_[std::string(name.cast<ffi::String>())] = {detail::Get(item, "min").cast<int64_t>(),
+                                                      detail::Get(item, "max").cast<int64_t>()};
+    }
     auto target = detail::Get(manifest, "target").cast<ffi::json::Object>();
     SetThreads(threads < 0 ? static_cast<int>(detail::Get(target, "threads").cast<int64_t>()) : threads);
     LoadWeights(folder, manifest);
@@ -184,6 +206,15 @@ class Model {
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
+  const std::map<std::string, Bounds>& dims() const { return dims_; }
+
+  // The shape of an input where every symbolic dimension has its largest extent.
+  std::vector<int64_t> LargestShape(const TensorInfo& info) const {
+    std::vector<int64_t> shape = info.shape;
+    for (size_t axis = 0; axis < shape.size(); ++axis)
+      if (shape[axis] == kSymbolic) shape[axis] = dims_.at(info.dims[axis]).max;
+    return shape;
+  }
 
   // Runs the model on tensors in the order of inputs(), which must be compact and 64-byte aligned (see Empty);
   // the outputs come in the order of outputs(). Throws std::invalid_argument for a wrong count, shape or type.
@@ -217,16 +248,39 @@ class Model {
   void Check(const std::vector<ffi::Tensor>& inputs) const {
     if (inputs.size() != inputs_.size())
       throw std::invalid_argument("the model takes " + std::to_string(inputs_.size()) + " inputs");
+    std::map<std::string, int64_t> extents;
     for (size_t index = 0; index < inputs.size(); ++index) {
       const ffi::Tensor& tensor = inputs[index];
       const TensorInfo& info = inputs_[index];
       std::vector<int64_t> shape(tensor.shape().begin(), tensor.shape().end());
-      if (shape != info.shape || tensor.dtype() != info.dtype)
+      if (!Fits(shape, info, &extents) || tensor.dtype() != info.dtype)
         throw std::invalid_argument("input " + info.name + " is " + detail::Describe(tensor.dtype(), shape) + ", not " +
-                                    detail::Describe(info.dtype, info.shape));
+                                    detail::Describe(info.dtype, info.shape, info.dims) + DescribeDims());
       if (!tensor.IsContiguous() || reinterpret_cast<uintptr_t>(tensor.data_ptr()) % kAlignment != 0)
         throw std::invalid_argument("input " + info.name + " is not compact or not 64-byte aligned; make it by Empty");
     }
+  }
+
+  // Whether a shape has the declared extents, symbolic ones within their bounds and the same at every place.
+  bool Fits(const std::vector<int64_t>& shape, const TensorInfo& info, std::map<std::string, int64_t>* extents) const {
+    if (shape.size() != info.shape.size()) return false;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      if (info.shape[axis] != kSymbolic) {
+        if (shape[axis] != info.shape[axis]) return false;
+        continue;
+      }
+      const Bounds& bounds = dims_.at(info.dims[axis]);
+      if (shape[axis] < bounds.min || shape[axis] > bounds.max) return false;
+      if (extents->insert({info.dims[axis], shape[axis]}).first->second != shape[axis]) return false;
+    }
+    return true;
+  }
+
+  std::string DescribeDims() const {
+    std::string text;
+    for (const auto& [name, bounds] : dims_)
+      text += "; " + name + " is within " + std::to_string(bounds.min) + ".." + std::to_string(bounds.max);
+    return text;
   }
 
   // TVM's own default is half the CPUs, pinned together with the calling thread.
@@ -241,6 +295,7 @@ class Model {
 
   std::vector<TensorInfo> inputs_;
   std::vector<TensorInfo> outputs_;
+  std::map<std::string, Bounds> dims_;
   std::vector<ffi::Tensor> weights_;
   ffi::Function entry_;
 };
