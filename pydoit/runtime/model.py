@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydoit.errors import UserError
 from pydoit.runtime import library as runtime_library
 from pydoit.runtime.aligned import aligned, map_weights
+from pydoit.runtime.exchange import to_array, to_tensor
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Model:
     def __call__(self, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Run once; raises UserError for an unknown or missing name, a wrong dtype or a wrong shape."""
         results = self.bind(inputs)()
-        return {spec.name: np.from_dlpack(result) for spec, result in zip(self.outputs, results, strict=True)}
+        return {spec.name: to_array(result) for spec, result in zip(self.outputs, results, strict=True)}
 
     def bind(self, inputs: Mapping[str, NDArray[Any]]) -> Callable[[], Sequence[Any]]:
         """A function that runs the model on `inputs`, checked and converted once (for timing)."""
@@ -98,7 +99,7 @@ class Model:
         for name in inputs:
             if name not in known:
                 raise UserError(f"the model takes no input {name!r}; it takes {', '.join(known)}")
-        return [self._ffi.from_dlpack(aligned(_checked(inputs, spec))) for spec in self.inputs] + self._weights
+        return [to_tensor(aligned(_checked(inputs, spec)), self._ffi) for spec in self.inputs] + self._weights
 
 
 def load(path: Path | str, threads: int | None = None) -> Model:
@@ -138,7 +139,7 @@ def _ordered_weights(files: Sequence[Path], params: Sequence[TensorSpec], ffi: A
     missing = [spec.name for spec in params if spec.name not in tensors]
     if missing:
         raise UserError(f"the weights lack {missing[0]!r} and {len(missing) - 1} more; build or copy them again")
-    return [ffi.from_dlpack(tensors[spec.name]) for spec in params]
+    return [to_tensor(tensors[spec.name], ffi) for spec in params]
 
 
 def _checked(inputs: Mapping[str, NDArray[Any]], spec: TensorSpec) -> NDArray[Any]:
