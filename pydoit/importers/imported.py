@@ -78,7 +78,8 @@ def finish(
     arguments = [*main.params[: len(inputs)], *(param_vars[name] for name in kept)]
     attributes = tvm.ir.make_node("ir.DictAttrs", num_input=len(inputs), global_symbol="main")
     function = relax.Function(arguments, body, result, True, attributes)
-    cleaned = tvm.IRModule({"main": relax.BlockBuilder().normalize(function)})
+    # functions that the importer emitted itself stay
+    cleaned = tvm.IRModule({**dict(module.functions.items()), module.get_global_var("main"): relax.BlockBuilder().normalize(function)})
     cleaned = relax.transform.DeadCodeElimination()(_rewrite(cleaned))
     return Imported(cleaned, tuple(inputs), tuple(outputs), {n: np.ascontiguousarray(a) for n, a in kept.items()})
 
@@ -89,6 +90,7 @@ def _rewrite(module: tvm.IRModule) -> tvm.IRModule:
     Bitwise operators on bool become logical ones, because LLVM rejects the former ("Invalid operand type").
     """
     from tvm import relax
+    from tvm_ffi import structural_equal
 
     logical = {f"relax.bitwise_{name}": getattr(relax.op, f"logical_{name}") for name in ("and", "or", "xor", "not")}
 
@@ -97,7 +99,7 @@ def _rewrite(module: tvm.IRModule) -> tvm.IRModule:
         def visit_call_(self, call: relax.Call) -> relax.Expr:
             visited = self.visit_expr_post_order(call)
             name = getattr(visited.op, "name", "")
-            if name == "relax.broadcast_to" and list(visited.args[0].ty.shape) == list(call.ty.shape):
+            if name == "relax.broadcast_to" and structural_equal(visited.args[0].ty.shape, call.ty.shape):
                 return visited.args[0]
             if name in logical and str(visited.args[0].ty.dtype) == "bool":
                 return logical[name](*visited.args)

@@ -36,7 +36,7 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of every name that it renames
         with onnx_ops.installed():
-            module = _translate(lambda: from_onnx(model, keep_params_in_input=True))
+            module = _translate(lambda: from_onnx(model, _empty_shapes(model), keep_params_in_input=True))
     arrays = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
     # TVM keeps the initializers' order in the file but not their names
     variables = dict(zip(arrays, list(module["main"].params)[len(names) :], strict=True))
@@ -86,6 +86,16 @@ def _translate(translate: Callable[[], Any]) -> Any:
     except Exception as error:  # TVM's converters raise whatever their own checks raise
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         raise StageError(f"TVM's ONNX importer cannot translate the model ({reason[:300]}); see the log") from error
+
+
+def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+    """Extents of inputs with an extent of 0, which TVM's importer would take for unknown."""
+    found = {}
+    for item in model.graph.input:
+        dims = item.type.tensor_type.shape.dim
+        if dims and all(dim.HasField("dim_value") for dim in dims):
+            found[item.name] = [dim.dim_value for dim in dims]
+    return found
 
 
 def _bind(module: Any, values: dict[Any, NDArray[Any]]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from pydoit.importers.onnx_evaluate import Values, evaluate, is_small
-from pydoit.importers.onnx_functions import expand
+from pydoit.importers.onnx_functions import expand, inline_local
 from pydoit.importers.onnx_unroll import unroll
 
 MAX_ROUNDS = 32
@@ -13,14 +13,13 @@ MAX_ROUNDS = 32
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     """Infer shapes, replace foldable nodes by constants and constant control flow by its body, until nothing changes."""
-    model = expand(model)
+    model = inline_local(model)
     for _ in range(MAX_ROUNDS):
         del model.graph.value_info[:]
         model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
         changed = _fold_once(model)
-        if unroll(model, _known_values(model.graph), static_shapes(model.graph)):
-            model = expand(model)
-            changed = True
+        changed |= unroll(model, _known_values(model.graph), static_shapes(model.graph))
+        changed |= expand(model)
         if not changed:
             break
     _drop_unused(model.graph)

@@ -2,43 +2,144 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import onnx
 import onnx.inliner
 
 from pydoit.errors import UserError
 
-OWN_BODIES = frozenset(
+WITH_BODY = frozenset(
     {
-        "AffineGrid", "Attention", "CastLike", "CausalConvWithState", "Celu", "CenterCropPad", "DynamicQuantizeLinear",
-        "Elu", "FlexAttention", "GroupNormalization", "HardSigmoid", "LinearAttention", "MeanVarianceNormalization",
-        "NegativeLogLikelihoodLoss", "PRelu", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
-        "ReduceSumSquare", "RotaryEmbedding", "Selu", "Shrink", "SoftmaxCrossEntropyLoss", "Softplus", "SwiGLU", "Swish",
-        "ThresholdedRelu",
+        "AffineGrid", "Attention", "BlackmanWindow", "CastLike", "CausalConvWithState", "Celu", "CenterCropPad",
+        "DynamicQuantizeLinear", "Elu", "FlexAttention", "GroupNormalization", "HammingWindow", "HannWindow", "HardSigmoid",
+        "LinearAttention", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "PRelu", "RMSNormalization", "ReduceL1",
+        "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "RotaryEmbedding", "Selu", "Shrink",
+        "SoftmaxCrossEntropyLoss", "Softplus", "SwiGLU", "Swish", "ThresholdedRelu",
     }
 )  # fmt: skip
 """Operators whose definition in ONNX replaces them: TVM lacks them or converts some of their forms wrongly."""
-_DOMAINS = ("", "ai.onnx.preview")
-_MAX_ROUNDS = 8
+_DOMAINS = ("", "ai.onnx", "ai.onnx.preview")
+
+Types = Mapping[str, onnx.TypeProto]
 
 
-def expand(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline the model's functions, then the operators of OWN_BODIES; a body may use others of them.
+def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Inline the functions that the model defines.
 
     Raises UserError for functions that call each other in a circle.
     """
-    if model.functions:
-        _refuse_recursion(model)
-        model = onnx.inliner.inline_local_functions(model)
-    for _ in range(_MAX_ROUNDS):
-        found = {(node.domain, node.op_type) for node in _all_nodes(model.graph)}
-        wanted = sorted(item for item in found if item[1] in OWN_BODIES and item[0] in _DOMAINS)
-        if not wanted:
-            break
-        count = len(model.graph.node)
-        model = onnx.inliner.inline_selected_functions(model, wanted, inline_schema_functions=True)
-        if {(node.domain, node.op_type) for node in _all_nodes(model.graph)} == found and len(model.graph.node) == count:
-            break  # this opset has no body for what is left
-    return model
+    if not model.functions:
+        return model
+    _refuse_recursion(model)
+    return onnx.inliner.inline_local_functions(model)
+
+
+def expand(model: onnx.ModelProto) -> bool:
+    """Replace, in place, operators of WITH_BODY in the main graph by their bodies, one level; whether there were any.
+
+    The types of their operands must have been inferred; a body is written for them.
+    """
+    types = _types(model.graph)
+    versions = {item.domain: item.version for item in model.opset_import}
+    nodes: list[onnx.NodeProto] = []
+    changed = False
+    for number, node in enumerate(model.graph.node):
+        function = _body(node, types, versions)
+        if function is None:
+            nodes.append(node)
+            continue
+        changed = True
+        nodes += instantiate(function, node, f"{node.op_type}_{number}_{node.output[0] or node.output[-1]}/")
+        for item in function.opset_import:
+            if item.domain not in versions:
+                model.opset_import.append(onnx.helper.make_opsetid(item.domain, item.version))
+                versions[item.domain] = item.version
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return changed
+
+
+def instantiate(function: onnx.FunctionProto, call: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
+    """The nodes of a call's body, with the call's operands, results and attributes in place."""
+    names = dict.fromkeys(function.input, "")
+    names |= dict(zip(function.input, call.input, strict=False))
+    results = {name: result for name, result in zip(function.output, call.output, strict=False) if result}
+    attributes = {item.name: item for item in function.attribute_proto} | {item.name: item for item in call.attribute}
+    nodes = []
+    for node in function.node:
+        # a result that is an operand too, or read before it is the result, goes through a name of its own
+        names |= {name: results.get(name, prefix + name) for name in node.output if name}
+        copy = onnx.NodeProto.FromString(node.SerializeToString())
+        copy.name = prefix + (node.name or node.output[0])
+        _place(copy, names, attributes)
+        nodes.append(copy)
+    for name, result in results.items():
+        if names.get(name) != result:
+            nodes.append(onnx.helper.make_node("Identity", [names[name]], [result]))
+    return nodes
+
+
+def _place(node: onnx.NodeProto, names: Mapping[str, str], attributes: Mapping[str, onnx.AttributeProto]) -> None:
+    for field in (node.input, node.output):
+        for index, name in enumerate(field):
+            field[index] = names.get(name, name)
+    placed = []
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name not in attributes:
+                continue  # the attribute is not given: the inner one has its default too
+            given = onnx.AttributeProto.FromString(attributes[attribute.ref_attr_name].SerializeToString())
+            given.name = attribute.name
+            placed.append(given)
+            continue
+        if attribute.HasField("g"):
+            own = {item.name for item in attribute.g.input} | {n for inner in attribute.g.node for n in inner.output}
+            for inner in attribute.g.node:
+                _place(inner, {name: new for name, new in names.items() if name not in own}, attributes)
+            for item in attribute.g.output:
+                item.name = item.name if item.name in own else names.get(item.name, item.name)
+        placed.append(attribute)
+    kept = [onnx.AttributeProto.FromString(item.SerializeToString()) for item in placed]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
+def _body(node: onnx.NodeProto, types: Types, versions: Mapping[str, int]) -> onnx.FunctionProto | None:
+    if node.op_type not in WITH_BODY or node.domain not in _DOMAINS:
+        return None
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions[domain if domain in versions else node.domain]
+    schema = onnx.defs.get_schema(node.op_type, version, domain)
+    full = onnx.NodeProto.FromString(node.SerializeToString())
+    given = {attribute.name for attribute in node.attribute}
+    full.attribute.extend(
+        item.default_value for item in schema.attributes.values() if item.name not in given and item.default_value.type
+    )
+    if schema.has_context_dependent_function:
+        serialized = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+        text = schema.get_context_dependent_function_with_opset_version(
+            _fitting(schema.context_dependent_function_opset_versions, version), full.SerializeToString(), serialized
+        )
+    elif schema.has_function:
+        text = schema.get_function_with_opset_version(_fitting(schema.function_opset_versions, version))
+    else:
+        return None
+    node.CopyFrom(full)
+    function = onnx.FunctionProto.FromString(text)
+    return function if function.node else None
+
+
+def _fitting(versions: Iterable[int], wanted: int) -> int:
+    known = sorted(versions)
+    return max((version for version in known if version <= wanted), default=known[0])
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+    found = {item.name: item.type for item in (*graph.input, *graph.value_info, *graph.output)}
+    for item in graph.initializer:
+        found[item.name] = onnx.helper.make_tensor_type_proto(item.data_type, list(item.dims))
+    return found
 
 
 def _refuse_recursion(model: onnx.ModelProto) -> None:
@@ -52,13 +153,9 @@ def _refuse_recursion(model: onnx.ModelProto) -> None:
         finished |= ready
 
 
-def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    return _nodes_of(graph.node)
-
-
-def _nodes_of(nodes: object) -> list[onnx.NodeProto]:
+def _nodes_of(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
     found: list[onnx.NodeProto] = []
-    for node in nodes:  # type: ignore[attr-defined]
+    for node in nodes:
         found.append(node)
         for attribute in node.attribute:
             if attribute.HasField("g"):

@@ -38,7 +38,7 @@ class _Expansion:
         self.shapes = shapes
         self.prefix = prefix
         self.nodes: list[onnx.NodeProto] = []
-        self.opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+        self.opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
 
     def expand(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         if node.op_type == "If" and node.input[0] in self.values:
