@@ -19,6 +19,8 @@ WITH_BODY = frozenset(
     }
 )  # fmt: skip
 """Operators whose definition in ONNX replaces them: TVM lacks them or converts some of their forms wrongly."""
+WITH_STATISTICS = "LayerNormalization"
+"""TVM converts it, but for its outputs Mean and InvStdDev: where they are wanted the body replaces it."""
 _DOMAINS = ("", "ai.onnx", "ai.onnx.preview")
 
 Types = Mapping[str, onnx.TypeProto]
@@ -106,7 +108,8 @@ def _place(node: onnx.NodeProto, names: Mapping[str, str], attributes: Mapping[s
 
 
 def _body(node: onnx.NodeProto, types: Types, versions: Mapping[str, int]) -> onnx.FunctionProto | None:
-    if node.op_type not in WITH_BODY or node.domain not in _DOMAINS:
+    wants_statistics = node.op_type == WITH_STATISTICS and any(node.output[1:])
+    if node.domain not in _DOMAINS or not (wants_statistics or node.op_type in WITH_BODY):
         return None
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = versions[domain if domain in versions else node.domain]

@@ -141,3 +141,30 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         import ml_dtypes
 
         return np.dtype(getattr(ml_dtypes, name))
+
+
+def broadcast(node: Node, *operands: Expr) -> list[Expr]:
+    """The operands at their common shape."""
+    from tvm import relax
+
+    common = node.emit(relax.op.equal(operands[0], operands[0]))
+    for operand in operands[1:]:
+        common = node.emit(relax.op.logical_or(common, node.emit(relax.op.equal(operand, operand))))
+    shape = common.ty.shape
+    same = [shape_of(operand) == shape_of(common) for operand in operands]
+    return [x if equal else node.emit(relax.op.broadcast_to(x, shape)) for x, equal in zip(operands, same, strict=True)]
+
+
+def elementwise(node: Node, function: Callable[..., Any], *operands: Expr, name: str) -> Expr:
+    """`function` of the operands' elements, which are broadcast first; for what Relax has no operator for."""
+    from pydoit.tvm_compat import te
+
+    def compute(*tensors: Any) -> Any:
+        return te.compute(tensors[0].shape, lambda *i: function(*(tensor(*i) for tensor in tensors)), name=name)
+
+    return node.emit_te(compute, *broadcast(node, *operands), name=name)
+
+
+def along(values: Any, axis: int, rank: int) -> Any:
+    """A NumPy vector shaped so that it broadcasts along one axis."""
+    return values.reshape([-1 if i == axis else 1 for i in range(rank)])

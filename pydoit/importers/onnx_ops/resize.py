@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pydoit.importers.onnx_ops.interpolation import Axis, taps
-from pydoit.importers.onnx_ops.node import Expr, Node, const, dtype_of, is_float, shape_of
+from pydoit.importers.onnx_ops.node import Expr, Node, along, const, dtype_of, is_float, shape_of
 
 _MAX_TAPS = 8
 """Longer sums (antialiased shrinking) are matrix products."""
@@ -138,16 +138,12 @@ def _apply(node: Node, x: Expr, axis: int, item: Axis, mode: str) -> Expr:
         result = None
         for index, weight in zip(indices, weights, strict=True):
             taken = node.emit(relax.op.take(x, const(index, "int32"), axis=axis))
-            term = node.emit(relax.op.multiply(taken, const(_along(weight, axis, rank), dtype)))
+            term = node.emit(relax.op.multiply(taken, const(along(weight, axis, rank), dtype)))
             result = term if result is None else node.emit(relax.op.add(result, term))
     if outside.any():
-        mask = const(_along(outside, axis, rank), "bool")
+        mask = const(along(outside, axis, rank), "bool")
         result = node.emit(relax.op.where(mask, const(item.extrapolation, dtype), result))
     return result
-
-
-def _along(values: Any, axis: int, rank: int) -> Any:
-    return values.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 def _as(node: Node, x: Expr, dtype: str) -> Expr:
