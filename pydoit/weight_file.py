@@ -17,10 +17,16 @@ _DTYPES = {
     "float32": "F32",
     "float16": "F16",
     "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
     "int64": "I64",
     "int32": "I32",
     "int16": "I16",
     "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
     "uint8": "U8",
     "bool": "BOOL",
 }
@@ -46,4 +52,4 @@ def write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
-            file.write(arrays[name].tobytes() if arrays[name].ndim == 0 else arrays[name].data)
+            file.write(arrays[name].reshape(-1).view(np.uint8).data)

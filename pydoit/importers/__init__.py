@@ -24,9 +24,6 @@ REFERENCES = {"torch": "torch", "transformers": "torch", "onnx": "onnxruntime"}
 
 def load(spec: ModelSpec, folder: Path) -> Imported:
     """Import the model whose files lie in `folder`."""
-    for name, item in spec.inputs.items():
-        if item.dtype == "bfloat16":
-            raise UserError(f"model.inputs.{name}.dtype: bfloat16 inputs are not supported yet; use float32")
     return _module(spec).load(spec, folder)  # type: ignore[no-any-return]
 
 

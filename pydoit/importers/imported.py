@@ -88,7 +88,9 @@ def finish(
     function = relax.Function(arguments, body, result, True, attributes)
     if spec is not None and spec.dims:
         function = symbolic.name_dims(function, inputs, spec)
-    cleaned = tvm.IRModule({"main": relax.BlockBuilder().normalize(function)})
+    # functions that the importer emitted itself stay
+    normalized = relax.BlockBuilder().normalize(function)
+    cleaned = tvm.IRModule({**dict(module.functions.items()), module.get_global_var("main"): normalized})
     if spec is not None and spec.dims:
         cleaned = symbolic.simplify(cleaned, spec.dims)
     cleaned = relax.transform.DeadCodeElimination()(_rewrite(cleaned))

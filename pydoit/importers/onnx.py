@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 
 from pydoit.errors import StageError, UserError
-from pydoit.importers import onnx_fold
+from pydoit.importers import onnx_fold, onnx_ops
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.spec import ModelSpec
 from pydoit.objects import did_you_mean
@@ -35,11 +35,13 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
     names = {item.name: _identifier(item.name) for item in model.graph.input}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of every name that it renames
-        module = _translate(lambda: from_onnx(model, keep_params_in_input=True))
+        with onnx_ops.installed():
+            module = _translate(lambda: from_onnx(model, _empty_shapes(model), keep_params_in_input=True))
     arrays = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
     # TVM keeps the initializers' order in the file but not their names
     variables = dict(zip(arrays, list(module["main"].params)[len(names) :], strict=True))
-    constants = {name for name, array in arrays.items() if array.size == 1 or array.dtype.kind != "f"}
+    # bfloat16 and float8 arrays are of kind V
+    constants = {name for name, array in arrays.items() if array.size <= 1 or array.dtype.kind not in "fV"}
     module = _bind(module, {variables[name]: arrays[name] for name in constants})
     weights = {name: arrays[name] for name in sorted(set(arrays) - constants)}
     by_name = dict(zip((n for n in arrays if n not in constants), module["main"].params[len(names) :], strict=True))
@@ -79,9 +81,21 @@ def prepare(spec: ModelSpec, folder: Path) -> onnx.ModelProto:
 def _translate(translate: Callable[[], Any]) -> Any:
     try:
         return translate()
+    except UserError:
+        raise
     except Exception as error:  # TVM's converters raise whatever their own checks raise
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         raise StageError(f"TVM's ONNX importer cannot translate the model ({reason[:300]}); see the log") from error
+
+
+def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+    """Extents of inputs with an extent of 0, which TVM's importer would take for unknown."""
+    found = {}
+    for item in model.graph.input:
+        dims = item.type.tensor_type.shape.dim
+        if dims and all(dim.HasField("dim_value") for dim in dims):
+            found[item.name] = [dim.dim_value for dim in dims]
+    return found
 
 
 def _bind(module: Any, values: dict[Any, NDArray[Any]]) -> Any:
@@ -144,7 +158,7 @@ def _choose_outputs(model: onnx.ModelProto, wanted: tuple[str, ...] | None) -> N
 def _refuse_unsupported(model: onnx.ModelProto) -> None:
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
-    known = {*_get_convert_map(), *DIRECTLY_HANDLED}
+    known = {*_get_convert_map(), *DIRECTLY_HANDLED, *onnx_ops.converters()}
     counts = Counter(node.op_type for node in model.graph.node if node.op_type not in known)
     if counts:
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))

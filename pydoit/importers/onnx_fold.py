@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx.reference import ReferenceEvaluator
 
-MAX_ELEMENTS = 4096
-"""Larger results stay computations: they are weights' transforms, not shapes."""
-MAX_ROUNDS = 8
-_NEVER = {"If", "Loop", "Scan", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Dropout"}
+from pydoit.importers.onnx_evaluate import Values, evaluate, is_small
+from pydoit.importers.onnx_functions import expand, inline_local
+from pydoit.importers.onnx_unroll import unroll
+
+MAX_ROUNDS = 32
 
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer shapes and replace foldable nodes by constants until nothing changes."""
+    """Infer shapes, replace foldable nodes by constants and constant control flow by its body, until nothing changes."""
+    model = inline_local(model)
     for _ in range(MAX_ROUNDS):
         del model.graph.value_info[:]
         model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-        if not _fold_once(model):
+        changed = _fold_once(model)
+        changed |= unroll(model, _known_values(model.graph), static_shapes(model.graph))
+        changed |= expand(model)
+        if not changed:
             break
     _drop_unused(model.graph)
     return model
@@ -28,13 +28,13 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _fold_once(model: onnx.ModelProto) -> bool:
     graph = model.graph
-    shapes = _static_shapes(graph)
-    values = {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer if _small(item.dims)}
+    shapes = static_shapes(graph)
+    values = _known_values(graph)
     outputs = {item.name for item in graph.output}
     kept: list[onnx.NodeProto] = []
-    folded: dict[str, NDArray[Any]] = {}
+    folded: Values = {}
     for node in graph.node:
-        results = None if outputs & set(node.output) else _evaluate(node, values, shapes, model)
+        results = None if outputs & set(node.output) else evaluate(node, values, shapes, model)
         if results is None:
             kept.append(node)
         else:
@@ -46,33 +46,12 @@ def _fold_once(model: onnx.ModelProto) -> bool:
     return bool(folded)
 
 
-def _evaluate(
-    node: onnx.NodeProto,
-    values: dict[str, NDArray[Any]],
-    shapes: dict[str, tuple[int, ...]],
-    model: onnx.ModelProto,
-) -> dict[str, NDArray[Any]] | None:
-    """The node's outputs when they are known now and (but for literal constants) small, else None."""
-    if node.op_type == "Shape" and not node.attribute and node.input[0] in shapes:
-        return {node.output[0]: np.array(shapes[node.input[0]], dtype=np.int64)}
-    if node.op_type == "Constant" and node.attribute[0].name == "value":
-        return {node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t)}  # whatever its size: a weight
-    names = [name for name in node.input if name]
-    if node.op_type in _NEVER or node.domain not in ("", "ai.onnx") or not all(name in values for name in names):
-        return None
-    if any(name in shapes and not _small(shapes[name]) for name in node.output):
-        return None
-    try:
-        evaluator = ReferenceEvaluator(node, opsets={item.domain: item.version for item in model.opset_import})
-    except NotImplementedError:
-        return None  # the evaluator lacks the operator: it stays in the graph
-    results = [np.asarray(result) for result in evaluator.run(None, {name: values[name] for name in names})]
-    if any(result.size > MAX_ELEMENTS for result in results):
-        return None
-    return dict(zip(node.output, results, strict=True))
+def _known_values(graph: onnx.GraphProto) -> Values:
+    return {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer if is_small(item.dims)}
 
 
-def _static_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+def static_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+    """Name -> extents of every tensor whose extents are all known."""
     found = {item.name: tuple(item.dims) for item in graph.initializer}
     for item in (*graph.input, *graph.value_info, *graph.output):
         tensor = item.type.tensor_type
@@ -89,7 +68,3 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
     kept = [item for item in graph.initializer if item.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
-
-
-def _small(extents: Any) -> bool:
-    return int(np.prod(list(extents), dtype=np.int64)) <= MAX_ELEMENTS

@@ -10,17 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pydoit.runtime.exchange import numpy_dtype
+
 ALIGNMENT = 64
 """Bytes; TVM's kernels use aligned vector loads, and a misaligned buffer is a crash."""
 _DTYPES = {
     "F64": "float64",
     "F32": "float32",
     "F16": "float16",
-    "BF16": "uint16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
     "I64": "int64",
     "I32": "int32",
     "I16": "int16",
     "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
     "U8": "uint8",
     "BOOL": "bool",
 }
@@ -62,6 +70,6 @@ def map_weights(path: Path) -> dict[str, NDArray[Any]]:
         first, last = item["data_offsets"]
         if last > data.size:
             raise ValueError(f"{path.name} is cut off: {name!r} lies past its end")
-        view = data[first:last].view(_DTYPES[item["dtype"]]).reshape(item["shape"])
+        view = data[first:last].view(numpy_dtype(_DTYPES[item["dtype"]])).reshape(item["shape"])
         tensors[name] = aligned(view)
     return tensors

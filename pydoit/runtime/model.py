@@ -16,6 +16,7 @@ from pydoit.dims import mismatch
 from pydoit.errors import UserError
 from pydoit.runtime import library as runtime_library
 from pydoit.runtime.aligned import aligned, map_weights
+from pydoit.runtime.exchange import to_array, to_tensor
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Model:
     def __call__(self, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Run once; raises UserError for an unknown or missing name, a wrong dtype or a wrong shape."""
         results = self.bind(inputs)()
-        return {spec.name: np.from_dlpack(result) for spec, result in zip(self.outputs, results, strict=True)}
+        return {spec.name: to_array(result) for spec, result in zip(self.outputs, results, strict=True)}
 
     def bind(self, inputs: Mapping[str, NDArray[Any]]) -> Callable[[], Sequence[Any]]:
         """A function that runs the model on `inputs`, checked and converted once (for timing)."""
@@ -104,7 +105,7 @@ class Model:
                 raise UserError(f"the model takes no input {name!r}; it takes {', '.join(known)}")
         extents: dict[str, int] = {}
         checked = [_checked(inputs, spec, self.dims, extents) for spec in self.inputs]
-        return [self._ffi.from_dlpack(aligned(array)) for array in checked] + self._weights
+        return [to_tensor(aligned(array), self._ffi) for array in checked] + self._weights
 
 
 def load(path: Path | str, threads: int | None = None) -> Model:
@@ -145,7 +146,7 @@ def _ordered_weights(files: Sequence[Path], params: Sequence[TensorSpec], ffi: A
     missing = [spec.name for spec in params if spec.name not in tensors]
     if missing:
         raise UserError(f"the weights lack {missing[0]!r} and {len(missing) - 1} more; build or copy them again")
-    return [ffi.from_dlpack(tensors[spec.name]) for spec in params]
+    return [to_tensor(tensors[spec.name], ffi) for spec in params]
 
 
 def _checked(

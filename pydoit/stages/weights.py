@@ -26,13 +26,12 @@ class Spec(Frozen):
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Write model.safetensors with the tensors that spec.json calls weights, in any order, by name."""
-    from safetensors.numpy import load_file
-
     from pydoit import weight_file
+    from pydoit.runtime.aligned import map_weights
     from pydoit.tvm_compat import load_json
 
     described = json.loads((inputs["optimize"] / "spec.json").read_bytes())
-    params = load_file(inputs["import"] / "params.safetensors")
+    params = map_weights(inputs["import"] / "params.safetensors")
     module = load_json((inputs["optimize"] / "transform.json").read_text(encoding="utf-8"))
     names = [weight["name"] for weight in described["weights"]]
     if len(module.functions):
