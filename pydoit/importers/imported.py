@@ -80,7 +80,7 @@ def finish(
     function = relax.Function(arguments, body, result, True, attributes)
     cleaned = tvm.IRModule({"main": relax.BlockBuilder().normalize(function)})
     cleaned = relax.transform.DeadCodeElimination()(_rewrite(cleaned))
-    return Imported(cleaned, tuple(inputs), tuple(outputs), {n: np.ascontiguousarray(a) for n, a in kept.items()})
+    return Imported(cleaned, tuple(inputs), tuple(outputs), {n: np.asarray(a, order="C") for n, a in kept.items()})
 
 
 def _rewrite(module: tvm.IRModule) -> tvm.IRModule:
