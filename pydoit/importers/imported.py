@@ -94,7 +94,7 @@ def finish(
     if spec is not None and spec.dims:
         cleaned = symbolic.simplify(cleaned, spec.dims)
     cleaned = relax.transform.DeadCodeElimination()(_rewrite(cleaned))
-    arrays = {name: np.ascontiguousarray(array) for name, array in kept.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in kept.items()}
     dims = {} if spec is None else spec.dims
     return Imported(cleaned, tuple(inputs), tuple(outputs), arrays, dims)
 

@@ -46,7 +46,7 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
     weights = {name: arrays[name] for name in sorted(set(arrays) - constants)}
     by_name = dict(zip((n for n in arrays if n not in constants), module["main"].params[len(names) :], strict=True))
     outputs = [_identifier(item.name) for item in model.graph.output]
-    return finish(module, list(names.values()), outputs, weights, by_name, spec)
+    return finish(module, list(names.values()), outputs, weights, by_name)
 
 
 def reference(spec: ModelSpec, folder: Path) -> Reference:
@@ -131,7 +131,7 @@ def _fix_inputs(model: onnx.ModelProto, spec: ModelSpec) -> None:
     model.graph.input.extend(known.values())
 
 
-def _fix_input(name: str, item: onnx.ValueInfoProto, shape: tuple[int | str, ...], dtype: str) -> None:
+def _fix_input(name: str, item: onnx.ValueInfoProto, shape: tuple[int, ...], dtype: str) -> None:
     tensor = item.type.tensor_type
     expected = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
     if dtype != expected:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pydoit.dims import extents_of_example
-from pydoit.errors import StageError, UserError
-from pydoit.importers import random_weights
+from pydoit.errors import ModelBuildError, StageError, UserError
+from pydoit.importers import import_report, random_weights, torch_decompositions, torch_ops, torch_report
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.spec import ModelSpec
 from pydoit.objects import did_you_mean, load_object
@@ -89,7 +88,7 @@ def _dynamic_shapes(spec: ModelSpec, samples: dict[str, torch.Tensor]) -> dict[s
 def _export(model: nn.Module, samples: dict[str, torch.Tensor], dynamic_shapes: Any) -> torch.export.ExportedProgram:
     try:
         program = torch.export.export(model, tuple(samples.values()), dynamic_shapes=dynamic_shapes, strict=False)
-        return program.run_decompositions()
+        return program.run_decompositions(torch_decompositions.table(_known()))
     except Exception as error:  # torch.export's errors share no base below Exception
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise StageError(
@@ -102,7 +101,11 @@ def _translate(program: Any) -> Any:
     from tvm.relax.frontend.torch import from_exported_program
 
     try:
-        return from_exported_program(program, keep_params_as_input=True, run_ep_decomposition=False)
+        return from_exported_program(
+            program, keep_params_as_input=True, run_ep_decomposition=False, custom_convert_map=torch_ops.convert_map()
+        )
+    except ModelBuildError:
+        raise
     except Exception as error:  # TVM's importer raises what it happens to meet
         reason = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
         raise StageError(f"model: TVM's PyTorch importer fails ({reason}); write that part of the model otherwise") from error
@@ -201,14 +204,15 @@ def _buffers_to_parameters(model: nn.Module) -> None:
 
 
 def _refuse_unsupported(program: torch.export.ExportedProgram) -> None:
+    missing = torch_report.unsupported(program, _known())
+    if missing:
+        raise import_report.error_of(missing)
+
+
+def _known() -> set[str]:
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-    known = ExportedProgramImporter().convert_map
-    called = Counter(node.target.__name__ for node in program.graph.nodes if node.op == "call_function")
-    missing = {name: count for name, count in sorted(called.items()) if name not in known}
-    if missing:
-        listed = ", ".join(f"{name} ({count})" for name, count in missing.items())
-        raise UserError(f"model: TVM's PyTorch importer lacks these operators: {listed}; rewrite them in the model")
+    return {str(name) for name in ExportedProgramImporter().convert_map} | set(torch_ops.convert_map())
 
 
 def _takes_argument(factory: Callable[..., Any]) -> bool:

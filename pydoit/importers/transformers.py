@@ -27,7 +27,7 @@ def build(spec: ModelSpec, folder: Path) -> nn.Module:
     auto_class = _auto_class(spec.auto_class)
     if not (folder / "config.json").is_file():
         raise UserError("model.path: there is no config.json in the model's folder; name a transformers folder")
-    config = _read_config(folder)
+    config = _without_state(_read_config(folder))
     if spec.weight_seed is not None:
         return auto_class.from_config(config, dtype=torch.float32, attn_implementation="eager")
     if not any(folder.glob("*.safetensors")):
@@ -61,6 +61,20 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
 def reference(spec: ModelSpec, folder: Path) -> Reference:
     """The model in eager float32."""
     return torch_importer.reference(spec, folder, build)
+
+
+def _without_state(config: transformers.PretrainedConfig) -> transformers.PretrainedConfig:
+    """The config for a library without state, whose graph is the same for every input.
+
+    No key-value cache is returned, and a mixture of experts gathers the weights of each token's experts: transformers'
+    own loop over the experts that are hit depends on values, and its grouped product wants aligned sizes.
+    """
+    parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", {}))]
+    for part in parts:
+        if isinstance(part, transformers.PretrainedConfig) and hasattr(part, "use_cache"):
+            part.use_cache = False
+    config._experts_implementation = "batched_mm"  # noqa: SLF001 - the public way is from_pretrained's argument alone
+    return config
 
 
 def _auto_class(name: str) -> Any:

@@ -56,7 +56,9 @@ def _wanted(node: Node) -> tuple[Any, Any]:
     return (scales, None) if sizes is None else (None, sizes)
 
 
-def _axis(node: Node, position: int, extent: int, scales: Any, sizes: Any, roi: Any, extents: Sequence[Any]) -> Axis:
+def _axis(
+    node: Node, position: int, extent: int, scales: Any, sizes: Any, roi: Any, extents: Sequence[Any]
+) -> Axis:
     policy = node.get("keep_aspect_ratio_policy", "stretch")
     count = len(extents)
     if scales is not None:
@@ -102,12 +104,7 @@ def _resize2d(node: Node, x: Expr, plan: Sequence[tuple[int, Axis]], mode: str, 
         return None
     if mode == "nearest" and all(item.repeats for item in items):
         call = relax.op.image.resize2d(
-            x,
-            size,
-            layout="NCHW",
-            method="nearest_neighbor",
-            coordinate_transformation_mode="asymmetric",
-            rounding_method="floor",
+            x, size, layout="NCHW", method="nearest_neighbor", coordinate_transformation_mode="asymmetric", rounding_method="floor"
         )
         return node.emit(call)
     exact = all(item.scale * item.extent == item.size for item in items) and dtype_of(x) == "float32"
