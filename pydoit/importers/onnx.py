@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 from pydoit.errors import StageError, UserError
 from pydoit.importers import onnx_fold, onnx_ops
 from pydoit.importers.imported import Imported, finish
+from pydoit.importers.onnx_inputs import choose_outputs, constant_array, fix_inputs, identifier, true_inputs
 from pydoit.importers.spec import ModelSpec
-from pydoit.objects import did_you_mean
 
 if TYPE_CHECKING:
     from pydoit.importers import Reference
@@ -32,7 +31,7 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
     _refuse_unsupported(model)
     from tvm.relax.frontend.onnx import from_onnx
 
-    names = {item.name: _identifier(item.name) for item in model.graph.input}
+    names = {item.name: identifier(item.name) for item in model.graph.input}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of every name that it renames
         with onnx_ops.installed():
@@ -45,8 +44,8 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
     module = _bind(module, {variables[name]: arrays[name] for name in constants})
     weights = {name: arrays[name] for name in sorted(set(arrays) - constants)}
     by_name = dict(zip((n for n in arrays if n not in constants), module["main"].params[len(names) :], strict=True))
-    outputs = [_identifier(item.name) for item in model.graph.output]
-    return finish(module, list(names.values()), outputs, weights, by_name)
+    outputs = [identifier(item.name) for item in model.graph.output]
+    return finish(module, list(names.values()), outputs, weights, by_name, spec)
 
 
 def reference(spec: ModelSpec, folder: Path) -> Reference:
@@ -54,13 +53,15 @@ def reference(spec: ModelSpec, folder: Path) -> Reference:
     import onnxruntime
 
     model = _read(folder)
-    taken = {_identifier(item.name): item.name for item in _true_inputs(model)}
-    given = {_identifier(item.name): item.name for item in model.graph.output}
+    taken = {identifier(item.name): item for item in true_inputs(model)}
+    bound = {taken[name].name: constant_array(taken[name], value) for name, value in spec.constants.items()}
+    given = {identifier(item.name): item.name for item in model.graph.output}
     wanted = [name for name in given if spec.outputs is None or name in spec.outputs]
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
     def run(inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        results = session.run([given[name] for name in wanted], {taken[name]: inputs[name] for name in inputs})
+        fed = {**bound, **{taken[name].name: array for name, array in inputs.items()}}
+        results = session.run([given[name] for name in wanted], fed)
         return {name: np.asarray(result) for name, result in zip(wanted, results, strict=True)}
 
     return run
@@ -69,8 +70,8 @@ def reference(spec: ModelSpec, folder: Path) -> Reference:
 def prepare(spec: ModelSpec, folder: Path) -> onnx.ModelProto:
     """The checked model with the recipe's shapes, the chosen outputs, and no computation on shapes left."""
     model = _read(folder)
-    _fix_inputs(model, spec)
-    _choose_outputs(model, spec.outputs)
+    fix_inputs(model, spec)
+    choose_outputs(model, spec.outputs)
     try:
         return onnx_fold.fold(model)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
@@ -102,7 +103,7 @@ def _bind(module: Any, values: dict[Any, NDArray[Any]]) -> Any:
     """Scalars and integers are part of the computation, not weights: later passes see their values."""
     from tvm import relax
 
-    return relax.transform.BindParams("main", {var: np.ascontiguousarray(array) for var, array in values.items()})(module)
+    return relax.transform.BindParams("main", {var: np.asarray(array, order="C") for var, array in values.items()})(module)
 
 
 def _read(folder: Path) -> onnx.ModelProto:
@@ -118,43 +119,6 @@ def _read(folder: Path) -> onnx.ModelProto:
     return model
 
 
-def _fix_inputs(model: onnx.ModelProto, spec: ModelSpec) -> None:
-    known = {_identifier(item.name): item for item in _true_inputs(model)}
-    for name in spec.inputs:
-        if name not in known:
-            raise UserError(f"model.inputs.{name}: the model takes no input {name!r}{did_you_mean(name, known)}")
-    for name, item in known.items():
-        if name not in spec.inputs:
-            raise UserError(f"model.inputs: the model also needs the input {name!r}; add [model.inputs.{name}]")
-        _fix_input(name, item, spec.inputs[name].shape, spec.inputs[name].dtype)
-    del model.graph.input[:]
-    model.graph.input.extend(known.values())
-
-
-def _fix_input(name: str, item: onnx.ValueInfoProto, shape: tuple[int, ...], dtype: str) -> None:
-    tensor = item.type.tensor_type
-    expected = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
-    if dtype != expected:
-        raise UserError(f"model.inputs.{name}.dtype: the model takes {expected}, not {dtype}; write {expected!r}")
-    found = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
-    fits = len(found) == len(shape) and all(f in (None, 0, s) for f, s in zip(found, shape, strict=True))
-    if tensor.HasField("shape") and not fits:
-        shown = ["?" if extent is None else extent for extent in found]
-        raise UserError(f"model.inputs.{name}.shape: the model takes {shown}, not {list(shape)}; make it fit")
-    item.CopyFrom(onnx.helper.make_tensor_value_info(item.name, tensor.elem_type, shape))
-
-
-def _choose_outputs(model: onnx.ModelProto, wanted: tuple[str, ...] | None) -> None:
-    known = {_identifier(item.name): item for item in model.graph.output}
-    for name in wanted or ():
-        if name not in known:
-            raise UserError(f"model.outputs: the model has no output {name!r}{did_you_mean(name, known)}")
-    chosen = [known[name] for name in wanted or known]
-    kept = [onnx.ValueInfoProto.FromString(item.SerializeToString()) for item in chosen]
-    del model.graph.output[:]
-    model.graph.output.extend(kept)
-
-
 def _refuse_unsupported(model: onnx.ModelProto) -> None:
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
@@ -163,15 +127,3 @@ def _refuse_unsupported(model: onnx.ModelProto) -> None:
     if counts:
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
         raise UserError(f"model: TVM's ONNX importer lacks these operators: {listed}; export the model without them")
-
-
-def _true_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Inputs that the caller gives: old files list initializers among the inputs too."""
-    weights = {item.name for item in model.graph.initializer}
-    return [item for item in model.graph.input if item.name not in weights]
-
-
-def _identifier(name: str) -> str:
-    """`input:0` -> `input_0`: a name that can be a keyword argument and a TOML key."""
-    cleaned = re.sub(r"\W", "_", name)
-    return cleaned if not cleaned[:1].isdigit() else f"input_{cleaned}"
