@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 
 from pydoit.errors import StageError, UserError
-from pydoit.importers import onnx_fold, onnx_ops
+from pydoit.importers import onnx_fold, onnx_ops, onnx_opset
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.onnx_inputs import choose_outputs, constant_array, fix_inputs, identifier, true_inputs
 from pydoit.importers.spec import ModelSpec
@@ -69,7 +69,7 @@ def reference(spec: ModelSpec, folder: Path) -> Reference:
 
 def prepare(spec: ModelSpec, folder: Path) -> onnx.ModelProto:
     """The checked model with the recipe's shapes, the chosen outputs, and no computation on shapes left."""
-    model = _read(folder)
+    model = onnx_opset.upgrade(_read(folder))
     fix_inputs(model, spec)
     choose_outputs(model, spec.outputs)
     try:

@@ -6,6 +6,7 @@ import onnx
 
 from pydoit.importers.onnx_evaluate import Values, evaluate, is_small
 from pydoit.importers.onnx_functions import expand, inline_local
+from pydoit.importers.onnx_symbolic import fold_extents
 from pydoit.importers.onnx_unroll import unroll
 
 MAX_ROUNDS = 32
@@ -18,6 +19,7 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
         del model.graph.value_info[:]
         model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
         changed = _fold_once(model)
+        changed |= fold_extents(model.graph, _known_values(model.graph))
         changed |= unroll(model, _known_values(model.graph), static_shapes(model.graph))
         changed |= expand(model)
         if not changed:

@@ -46,6 +46,8 @@ def choose_outputs(model: onnx.ModelProto, wanted: Sequence[str] | None) -> None
             raise UserError(f"model.outputs: the model has no output {name!r}{did_you_mean(name, known)}")
     chosen = [known[name] for name in wanted or known]
     kept = [onnx.ValueInfoProto.FromString(item.SerializeToString()) for item in chosen]
+    for item in kept:  # the shapes follow from the inputs; files give -1 or another batch for them
+        item.type.tensor_type.ClearField("shape")
     del model.graph.output[:]
     model.graph.output.extend(kept)
 
