@@ -32,6 +32,7 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
     _refuse_unsupported(model)
     from tvm.relax.frontend.onnx import from_onnx
 
+    onnx_fold.inline_constants(model)
     names = {item.name: _identifier(item.name) for item in model.graph.input}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of every name that it renames
@@ -39,12 +40,8 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
             module = _translate(lambda: from_onnx(model, _empty_shapes(model), keep_params_in_input=True))
     arrays = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
     # TVM keeps the initializers' order in the file but not their names
-    variables = dict(zip(arrays, list(module["main"].params)[len(names) :], strict=True))
-    # bfloat16 and float8 arrays are of kind V
-    constants = {name for name, array in arrays.items() if array.size <= 1 or array.dtype.kind not in "fV"}
-    module = _bind(module, {variables[name]: arrays[name] for name in constants})
-    weights = {name: arrays[name] for name in sorted(set(arrays) - constants)}
-    by_name = dict(zip((n for n in arrays if n not in constants), module["main"].params[len(names) :], strict=True))
+    by_name = dict(zip(arrays, list(module["main"].params)[len(names) :], strict=True))
+    weights = {name: arrays[name] for name in sorted(arrays)}
     outputs = [_identifier(item.name) for item in model.graph.output]
     return finish(module, list(names.values()), outputs, weights, by_name)
 
@@ -96,13 +93,6 @@ def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
         if dims and all(dim.HasField("dim_value") for dim in dims):
             found[item.name] = [dim.dim_value for dim in dims]
     return found
-
-
-def _bind(module: Any, values: dict[Any, NDArray[Any]]) -> Any:
-    """Scalars and integers are part of the computation, not weights: later passes see their values."""
-    from tvm import relax
-
-    return relax.transform.BindParams("main", {var: np.ascontiguousarray(array) for var, array in values.items()})(module)
 
 
 def _read(folder: Path) -> onnx.ModelProto:
