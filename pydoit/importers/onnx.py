@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,20 +15,17 @@ from numpy.typing import NDArray
 from pydoit.errors import StageError, UserError
 from pydoit.importers import onnx_fold, onnx_ops
 from pydoit.importers.imported import Imported, finish
+from pydoit.importers.onnx_refuse import refuse_unsupported
 from pydoit.importers.spec import ModelSpec
 from pydoit.objects import did_you_mean
 
 if TYPE_CHECKING:
     from pydoit.importers import Reference
 
-DIRECTLY_HANDLED = {"If", "Constant"}
-"""Operators that TVM's importer treats outside its table."""
-
-
 def load(spec: ModelSpec, folder: Path) -> Imported:
     """Fix the input shapes, fold what depends on shapes alone, and translate; weights keep their ONNX names."""
     model = prepare(spec, folder)
-    _refuse_unsupported(model)
+    refuse_unsupported(model)
     from tvm.relax.frontend.onnx import from_onnx
 
     onnx_fold.inline_constants(model)
@@ -143,16 +139,6 @@ def _choose_outputs(model: onnx.ModelProto, wanted: tuple[str, ...] | None) -> N
     kept = [onnx.ValueInfoProto.FromString(item.SerializeToString()) for item in chosen]
     del model.graph.output[:]
     model.graph.output.extend(kept)
-
-
-def _refuse_unsupported(model: onnx.ModelProto) -> None:
-    from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
-
-    known = {*_get_convert_map(), *DIRECTLY_HANDLED, *onnx_ops.converters()}
-    counts = Counter(node.op_type for node in model.graph.node if node.op_type not in known)
-    if counts:
-        listed = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-        raise UserError(f"model: TVM's ONNX importer lacks these operators: {listed}; export the model without them")
 
 
 def _true_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
