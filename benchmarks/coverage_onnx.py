@@ -10,6 +10,7 @@ import tempfile
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import onnx
 
 SECONDS = 60.0
 """A case that takes longer has failed."""
+Bodies = Mapping[str, Sequence[onnx.NodeProto]]
 ARCH = "x86-64-v3"
 SUB_BYTE = ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
 
@@ -75,11 +77,16 @@ def exclusion(case: Any) -> str | None:
     return None
 
 
-def bind_operands(model: onnx.ModelProto, arrays: dict[str, Any]) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """Make initializers of the inputs that decide on shapes (Reshape's shape, Pad's pads): a recipe binds them."""
+def bind_operands(
+    model: onnx.ModelProto, arrays: dict[str, Any], nodes: Sequence[onnx.NodeProto]
+) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """Make initializers of the inputs that decide on shapes (Reshape's shape, Pad's pads): a recipe binds them.
+
+    `nodes` are the model's own, and for a function body the operator's that it is the body of.
+    """
     from pydoit.importers.onnx_ops.static import static_operands
 
-    bound = {name for node in model.graph.node for name in static_operands(node)} & set(arrays)
+    bound = {name for node in nodes for name in static_operands(node)} & set(arrays)
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     del copy.graph.input[:]
     copy.graph.input.extend(item for item in model.graph.input if item.name not in bound)
@@ -87,7 +94,14 @@ def bind_operands(model: onnx.ModelProto, arrays: dict[str, Any]) -> tuple[onnx.
     return copy, {name: array for name, array in arrays.items() if name not in bound}
 
 
-def check(case: Any) -> Outcome:
+def operators_of_bodies(everything: list[Any]) -> Bodies:
+    """Name of each function body's case -> the nodes of the case that it is the expansion of."""
+    plain = {case.name: case for case in everything}
+    found = {case.name: plain.get(case.name.split("_expanded")[0]) for case in everything if "_expanded" in case.name}
+    return {name: list(case.model.graph.node) for name, case in found.items() if case is not None}
+
+
+def check(case: Any, bodies: Bodies) -> Outcome:
     """Run one case; raises nothing of its own."""
     from pydoit.errors import ModelBuildError
 
@@ -96,7 +110,7 @@ def check(case: Any) -> Outcome:
     try:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model, arrays = bind_operands(case.model, arrays)
+            model, arrays = bind_operands(case.model, arrays, [*case.model.graph.node, *bodies.get(case.name, ())])
             found = compute(model, arrays, Path(folder))
         for name, actual, wanted in zip((item.name for item in case.model.graph.output), found, expected, strict=True):
             compare(name, actual, np.asarray(wanted), case)
@@ -162,7 +176,7 @@ def first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def run_all(chosen: list[Any], jobs: int, show: Any = None) -> list[Outcome]:
+def run_all(chosen: list[Any], bodies: Bodies, jobs: int, show: Any = None) -> list[Outcome]:
     """Each case in a forked process of its own, so that a crash or a hang costs one case."""
     context = multiprocessing.get_context("fork")
     waiting, running, outcomes = list(chosen)[::-1], {}, {}
@@ -170,7 +184,7 @@ def run_all(chosen: list[Any], jobs: int, show: Any = None) -> list[Outcome]:
         while waiting and len(running) < jobs:
             case = waiting.pop()
             receiving, sending = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(case, sending), daemon=True)
+            process = context.Process(target=_work, args=(case, bodies, sending), daemon=True)
             process.start()
             sending.close()
             running[receiving] = (case, process, time.monotonic() + SECONDS)
@@ -188,13 +202,13 @@ def run_all(chosen: list[Any], jobs: int, show: Any = None) -> list[Outcome]:
     return [outcomes[case.name] for case in chosen]
 
 
-def _work(case: Any, sending: Any) -> None:
+def _work(case: Any, bodies: Bodies, sending: Any) -> None:
     import os
 
     null = os.open(os.devnull, os.O_WRONLY)  # TVM prints what it converts
     os.dup2(null, 1)
     os.dup2(null, 2)
-    sending.send(check(case))
+    sending.send(check(case, bodies))
     sending.close()
 
 
@@ -212,7 +226,9 @@ def _received(connection: Any, process: Any, case: Any) -> Outcome:
 def run(options: argparse.Namespace) -> str | None:
     """Run the cases that match; print totals; return the document's part unless filtered."""
     preload()
-    chosen = [case for case in cases() if fnmatch.fnmatch(case.name, options.filter)]
+    everything = cases()
+    bodies = operators_of_bodies(everything)
+    chosen = [case for case in everything if selected(case.name, options.filter)]
     excluded = {case.name: reason for case in chosen if (reason := exclusion(case))}
     outcomes = [Outcome(case.name, operator(case), "excluded", excluded[case.name]) for case in chosen if case.name in excluded]
 
@@ -220,12 +236,20 @@ def run(options: argparse.Namespace) -> str | None:
         if outcome.status == "failed":
             print(f"{outcome.name}: {outcome.reason}", flush=True)
 
-    outcomes += run_all([case for case in chosen if case.name not in excluded], options.jobs, show)
+    outcomes += run_all([case for case in chosen if case.name not in excluded], bodies, options.jobs, show)
     outcomes.sort(key=lambda outcome: outcome.name)
     if options.json:
         options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
     print(totals(outcomes))
     return document(outcomes) if options.filter == "*" else None
+
+
+def selected(name: str, patterns: str) -> bool:
+    """Whether a name matches one of the patterns, and none that begins with `!`."""
+    parts = patterns.split(",")
+    wanted = [part for part in parts if not part.startswith("!")] or ["*"]
+    unwanted = [part[1:] for part in parts if part.startswith("!")]
+    return any(fnmatch.fnmatch(name, p) for p in wanted) and not any(fnmatch.fnmatch(name, p) for p in unwanted)
 
 
 def preload() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,21 +15,19 @@ from pydoit.errors import StageError, UserError
 from pydoit.importers import onnx_fold, onnx_ops, onnx_opset
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.onnx_inputs import choose_outputs, constant_array, fix_inputs, identifier, true_inputs
+from pydoit.importers.onnx_refuse import refuse_unsupported
 from pydoit.importers.spec import ModelSpec
 
 if TYPE_CHECKING:
     from pydoit.importers import Reference
 
-DIRECTLY_HANDLED = {"If", "Constant"}
-"""Operators that TVM's importer treats outside its table."""
-
-
 def load(spec: ModelSpec, folder: Path) -> Imported:
     """Fix the input shapes, fold what depends on shapes alone, and translate; weights keep their ONNX names."""
     model = prepare(spec, folder)
-    _refuse_unsupported(model)
+    refuse_unsupported(model)
     from tvm.relax.frontend.onnx import from_onnx
 
+    onnx_fold.inline_constants(model)
     names = {item.name: identifier(item.name) for item in model.graph.input}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of every name that it renames
@@ -38,12 +35,8 @@ def load(spec: ModelSpec, folder: Path) -> Imported:
             module = _translate(lambda: from_onnx(model, _empty_shapes(model), keep_params_in_input=True))
     arrays = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
     # TVM keeps the initializers' order in the file but not their names
-    variables = dict(zip(arrays, list(module["main"].params)[len(names) :], strict=True))
-    # bfloat16 and float8 arrays are of kind V
-    constants = {name for name, array in arrays.items() if array.size <= 1 or array.dtype.kind not in "fV"}
-    module = _bind(module, {variables[name]: arrays[name] for name in constants})
-    weights = {name: arrays[name] for name in sorted(set(arrays) - constants)}
-    by_name = dict(zip((n for n in arrays if n not in constants), module["main"].params[len(names) :], strict=True))
+    by_name = dict(zip(arrays, list(module["main"].params)[len(names) :], strict=True))
+    weights = {name: arrays[name] for name in sorted(arrays)}
     outputs = [identifier(item.name) for item in model.graph.output]
     return finish(module, list(names.values()), outputs, weights, by_name, spec)
 
@@ -99,13 +92,6 @@ def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
     return found
 
 
-def _bind(module: Any, values: dict[Any, NDArray[Any]]) -> Any:
-    """Scalars and integers are part of the computation, not weights: later passes see their values."""
-    from tvm import relax
-
-    return relax.transform.BindParams("main", {var: np.asarray(array, order="C") for var, array in values.items()})(module)
-
-
 def _read(folder: Path) -> onnx.ModelProto:
     files = sorted(folder.glob("*.onnx")) or sorted(path for path in folder.iterdir() if path.is_file())
     if len(files) != 1:
@@ -119,11 +105,3 @@ def _read(folder: Path) -> onnx.ModelProto:
     return model
 
 
-def _refuse_unsupported(model: onnx.ModelProto) -> None:
-    from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
-
-    known = {*_get_convert_map(), *DIRECTLY_HANDLED, *onnx_ops.converters()}
-    counts = Counter(node.op_type for node in model.graph.node if node.op_type not in known)
-    if counts:
-        listed = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-        raise UserError(f"model: TVM's ONNX importer lacks these operators: {listed}; export the model without them")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
+from numpy.typing import NDArray
 
 from pydoit.importers.onnx_evaluate import Values, evaluate, is_small
 from pydoit.importers.onnx_functions import expand, inline_local
@@ -10,6 +13,8 @@ from pydoit.importers.onnx_symbolic import fold_extents
 from pydoit.importers.onnx_unroll import unroll
 
 MAX_ROUNDS = 32
+CONSTANT_ONLY = frozenset({"MelWeightMatrix", "NonMaxSuppression", "NonZero", "Shape", "Size", "Unique"})
+"""Operators that are supported where their result is known at import; they are folded even into results of the model."""
 
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -36,9 +41,12 @@ def _fold_once(model: onnx.ModelProto) -> bool:
     kept: list[onnx.NodeProto] = []
     folded: Values = {}
     for node in graph.node:
-        results = None if outputs & set(node.output) else evaluate(node, values, shapes, model)
+        wanted = outputs & set(node.output)
+        results = None if wanted and node.op_type not in CONSTANT_ONLY else evaluate(node, values, shapes, model)
         if results is None:
             kept.append(node)
+        elif wanted:
+            kept += [_literal(name, array) for name, array in results.items()]
         else:
             folded.update(results)
             values.update(results)
@@ -46,6 +54,29 @@ def _fold_once(model: onnx.ModelProto) -> bool:
     graph.node.extend(kept)
     graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in folded.items())
     return bool(folded)
+
+
+def inline_constants(model: onnx.ModelProto) -> None:
+    """Turn scalars and integers, which are part of the computation, into Constant nodes; what is left are weights."""
+    weights = [item for item in model.graph.initializer if _is_weight(onnx.numpy_helper.to_array(item))]
+    names = {item.name for item in weights}
+    literals = [
+        _literal(item.name, onnx.numpy_helper.to_array(item)) for item in model.graph.initializer if item.name not in names
+    ]
+    nodes = [*literals, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(weights)
+
+
+def _is_weight(array: NDArray[Any]) -> bool:
+    """Tensors of floats, and of bytes (quantized ones); TVM cannot store an empty constant, so those of floats are too."""
+    return array.size != 1 and (array.dtype.kind in "fV" or (array.itemsize == 1 and array.dtype.kind in "iu"))
+
+
+def _literal(name: str, array: Any) -> onnx.NodeProto:
+    return onnx.helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array))
 
 
 def _known_values(graph: onnx.GraphProto) -> Values:

@@ -15,7 +15,7 @@ WITH_BODY = frozenset(
         "DynamicQuantizeLinear", "Elu", "FlexAttention", "GroupNormalization", "HammingWindow", "HannWindow", "HardSigmoid",
         "LinearAttention", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "PRelu", "RMSNormalization", "ReduceL1",
         "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "RotaryEmbedding", "Selu", "Shrink",
-        "SoftmaxCrossEntropyLoss", "Softplus", "SwiGLU", "Swish", "ThresholdedRelu",
+        "SpaceToDepth", "SoftmaxCrossEntropyLoss", "Softplus", "SwiGLU", "Swish", "ThresholdedRelu",
     }
 )  # fmt: skip
 """Operators whose definition in ONNX replaces them: TVM lacks them or converts some of their forms wrongly."""

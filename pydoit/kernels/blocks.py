@@ -26,7 +26,12 @@ class Block:
 
 
 def describe_blocks(schedule: Any) -> list[Block]:
-    """Return the blocks below the root in the order of computation."""
+    """Return the blocks below the root in the order of computation.
+
+    A function that is one opaque block, such as TVM's scatter, has none: its loops are its own affair.
+    """
+    if schedule.mod["main"].body.block.name_hint != "root":
+        return []
     root = schedule.get_sblock("root")
     temporary = list(schedule.get(root).alloc_buffers)
     return [_describe(schedule.get(child), temporary) for child in schedule.get_child_blocks(root)]

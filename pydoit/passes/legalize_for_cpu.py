@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydoit.kernels import compute, rows, vector_math
+from pydoit.kernels.extremes import extreme
 from pydoit.target import vector_lanes
 from pydoit.tvm_compat import Target, relax, structural_equal, te, tirx
 
@@ -34,6 +35,8 @@ class LegalizeForCpu:
         custom["relax.matmul"] = lambda builder, call: _matmul(builder, call, lanes)
         custom["relax.nn.softmax"] = lambda builder, call: _softmax(builder, call, lanes)
         custom["relax.nn.layer_norm"] = lambda builder, call: _layer_norm(builder, call, lanes)
+        custom["relax.max"] = lambda builder, call: _extreme(builder, call, "max")
+        custom["relax.min"] = lambda builder, call: _extreme(builder, call, "min")
         return relax.transform.LegalizeOps(custom)(module)
 
 
@@ -88,6 +91,15 @@ def _layer_norm(builder: Any, call: Any, lanes: int) -> Any:
     if data.ty.dtype != "float32" or not last or not static or not attrs.center or not attrs.scale:
         return _standard("relax.nn.layer_norm", builder, call)
     return builder.call_te(rows.layer_norm, data, gamma, beta, float(attrs.epsilon), lanes, primfunc_name_hint="layer_norm")
+
+
+def _extreme(builder: Any, call: Any, kind: str) -> Any:
+    data, attrs = call.args[0], call.attrs
+    if not str(data.ty.dtype).startswith("float"):
+        return _standard(f"relax.{kind}", builder, call)
+    rank = len(data.ty.shape)
+    axes = sorted({int(axis) % rank for axis in attrs.axis}) if attrs.axis is not None else list(range(rank))
+    return builder.call_te(extreme, data, axes, bool(attrs.keepdims), kind == "max", primfunc_name_hint=kind)
 
 
 def _standard(name: str, builder: Any, call: Any) -> Any:

@@ -32,7 +32,8 @@ def installed() -> Iterator[None]:
     from tvm.relax.frontend.onnx import onnx_frontend
 
     original = onnx_frontend._get_convert_map  # noqa: SLF001 - the importer has no other hook (TVM 0.27)
-    table = {**original(), **{name: _Adapter(name, function) for name, function in converters().items()}}
+    known = original()
+    table = {**known, **{name: _Adapter(name, function, known.get(name)) for name, function in converters().items()}}
     onnx_frontend._get_convert_map = lambda: table  # noqa: SLF001
     try:
         yield
@@ -43,17 +44,28 @@ def installed() -> Iterator[None]:
 class _Adapter:
     """Looks to TVM's importer like one of its converter classes."""
 
-    def __init__(self, name: str, function: Converter) -> None:
+    def __init__(self, name: str, function: Converter, shape_arithmetic: Any = None) -> None:
         self.name = name
         self.function = function
+        self.shape_arithmetic = shape_arithmetic
 
     def get_converter(self, opset: int) -> Any:
         def convert(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], scope: Sequence[Any]) -> Any:
             from tvm import relax
 
+            if self.shape_arithmetic is not None and inputs and _is_shape(inputs[0]):
+                return self.shape_arithmetic.get_converter(opset)(builder, inputs, attributes, scope)
             outputs = attributes["tvm_custom"]["num_outputs"]
             node = Node(self.name, builder, list(inputs), attributes, opset, outputs, scope[1])
             result = self.function(node)
             return relax.Tuple(list(result)) if isinstance(result, list | tuple) else result
 
         return convert
+
+
+def _is_shape(expr: Any) -> bool:
+    """Whether an operand is a symbolic shape or extent, on which TVM's own converters compute at import."""
+    from tvm import relax
+    from tvm.ir import PrimExpr
+
+    return isinstance(expr, PrimExpr) or isinstance(getattr(expr, "ty", None), relax.ShapeType)
