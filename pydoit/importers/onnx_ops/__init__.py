@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from pydoit.importers.onnx_ops import shape_values
 from pydoit.importers.onnx_ops.node import Converter, Node
 
 
@@ -32,8 +33,8 @@ def installed() -> Iterator[None]:
     from tvm.relax.frontend.onnx import onnx_frontend
 
     original = onnx_frontend._get_convert_map  # noqa: SLF001 - the importer has no other hook (TVM 0.27)
-    known = original()
-    table = {**known, **{name: _Adapter(name, function, known.get(name)) for name, function in converters().items()}}
+    own, known = converters(), original()
+    table = {name: _Adapter(name, own.get(name), known.get(name)) for name in (*known, *own)}
     onnx_frontend._get_convert_map = lambda: table  # noqa: SLF001
     try:
         yield
@@ -42,30 +43,32 @@ def installed() -> Iterator[None]:
 
 
 class _Adapter:
-    """Looks to TVM's importer like one of its converter classes."""
+    """Looks to TVM's importer like one of its converter classes: shape arithmetic, else our converter, else TVM's own."""
 
-    def __init__(self, name: str, function: Converter, shape_arithmetic: Any = None) -> None:
+    def __init__(self, name: str, function: Converter | None, standard: Any) -> None:
         self.name = name
         self.function = function
-        self.shape_arithmetic = shape_arithmetic
+        self.standard = standard
 
     def get_converter(self, opset: int) -> Any:
-        def convert(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], scope: Sequence[Any]) -> Any:
+        standard = self.standard.get_converter(opset) if self.function is None else None
+
+        def convert(builder: Any, inputs: Any, attributes: Mapping[str, Any], scope: Sequence[Any]) -> Any:
             from tvm import relax
 
-            if self.shape_arithmetic is not None and inputs and _is_shape(inputs[0]):
-                return self.shape_arithmetic.get_converter(opset)(builder, inputs, attributes, scope)
+            extents = shape_values.evaluate(self.name, list(inputs), attributes)
+            if extents is not None:
+                return extents
+            if self.name not in shape_values.CONSUMERS:
+                for index, item in enumerate(inputs):
+                    if shape_values.is_symbolic(item):
+                        inputs[index] = shape_values.materialize(builder, item)
+            if standard is not None:
+                return standard(builder, inputs, attributes, scope)
+            assert self.function is not None
             outputs = attributes["tvm_custom"]["num_outputs"]
             node = Node(self.name, builder, list(inputs), attributes, opset, outputs, scope[1])
             result = self.function(node)
             return relax.Tuple(list(result)) if isinstance(result, list | tuple) else result
 
         return convert
-
-
-def _is_shape(expr: Any) -> bool:
-    """Whether an operand is a symbolic shape or extent, on which TVM's own converters compute at import."""
-    from tvm import relax
-    from tvm.ir import PrimExpr
-
-    return isinstance(expr, PrimExpr) or isinstance(getattr(expr, "ty", None), relax.ShapeType)
