@@ -20,9 +20,13 @@ def resize(node: Node) -> Expr:
     shape = shape_of(x)
     given = node.get("axes")
     axes = [axis % len(shape) for axis in given] if given is not None else list(range(len(shape)))
-    roi = node.constant(1, "the region of interest") if len(node.inputs) > 2 else None  # noqa: PLR2004 - opset 10: (X, scales)
+    roi = node.constant(1, "the region of interest") if len(node.inputs) > 2 else None
     scales, sizes = _wanted(node)
     mode = node.get("mode", "nearest")
+    if not all(isinstance(shape[axis], int) for axis in axes):
+        grown = _grow_symbolic(node, x, axes, scales, mode, roi)
+        if grown is not None:
+            return grown
     plan = []
     for position, axis in enumerate(axes):
         if not isinstance(shape[axis], int):
@@ -42,9 +46,41 @@ def resize(node: Node) -> Expr:
     return _round_back(node, x, dtype)
 
 
+def _grow_symbolic(node: Node, x: Expr, axes: Sequence[int], scales: Any, mode: str, roi: Any) -> Expr | None:
+    """Enlarge axes of which some are symbolic by whole factors; None where the operator asks for something else."""
+    from tvm import relax
+
+    if scales is None or any(float(scale) < 1 or float(scale) != int(scale) for scale in scales):
+        return None
+    shape = shape_of(x)
+    factors = {axis: int(scale) for axis, scale in zip(axes, scales, strict=True) if int(scale) != 1}
+    if mode == "linear" and len(shape) == 4 and set(factors) <= {2, 3} and dtype_of(x) == "float32":
+        transformation = node.get("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
+        if transformation not in ("half_pixel", "asymmetric", "align_corners") or node.get("antialias", 0):
+            return None
+        size = relax.ShapeExpr([shape[axis] * factors.get(axis, 1) for axis in (2, 3)])
+        call = relax.op.image.resize2d(x, size, layout="NCHW", method="linear", coordinate_transformation_mode=transformation)
+        return node.emit(call)
+    if mode != "nearest" or not _repeats(node, axes, factors, scales, roi):
+        return None
+    for axis, factor in factors.items():
+        x = node.emit(relax.op.repeat(x, factor, axis))
+    return x
+
+
+def _repeats(node: Node, axes: Sequence[int], factors: dict[int, int], scales: Any, roi: Any) -> bool:
+    """Whether nearest repeats elements, whatever the extent: where it does for a few of them."""
+    positions = [position for position, axis in enumerate(axes) if axis in factors]
+    return all(
+        _axis(node, position, extent, scales, None, roi, [extent] * len(axes)).repeats
+        for position in positions
+        for extent in (1, 2, 7, 40)
+    )
+
+
 def _wanted(node: Node) -> tuple[Any, Any]:
     """Scales and sizes by the opset's positions; exactly one of them is not None."""
-    index = 1 if len(node.inputs) <= 2 else 2  # noqa: PLR2004
+    index = 1 if len(node.inputs) <= 2 else 2
     scales = node.constant(index, "scales")
     if scales is None and node.get("scales") is not None:
         scales = np.array(node.get("scales"), dtype=np.float32)
@@ -56,9 +92,7 @@ def _wanted(node: Node) -> tuple[Any, Any]:
     return (scales, None) if sizes is None else (None, sizes)
 
 
-def _axis(
-    node: Node, position: int, extent: int, scales: Any, sizes: Any, roi: Any, extents: Sequence[Any]
-) -> Axis:
+def _axis(node: Node, position: int, extent: int, scales: Any, sizes: Any, roi: Any, extents: Sequence[Any]) -> Axis:
     policy = node.get("keep_aspect_ratio_policy", "stretch")
     count = len(extents)
     if scales is not None:
@@ -72,7 +106,7 @@ def _axis(
         scale = choose(int(size) / have for size, have in zip(sizes, extents, strict=True))
         size = int(np.floor(extent * scale + 0.5))
     window = (0.0, 1.0)
-    mode = node.get("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")  # noqa: PLR2004
+    mode = node.get("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
     if mode == "tf_crop_and_resize":
         window = (float(roi[position]), float(roi[count + position]))
     return Axis(
@@ -81,7 +115,7 @@ def _axis(
         scale=scale,
         transformation=mode,
         window=window,
-        rounding=node.get("nearest_mode", "round_prefer_floor" if node.opset > 10 else "floor"),  # noqa: PLR2004
+        rounding=node.get("nearest_mode", "round_prefer_floor" if node.opset > 10 else "floor"),
         cubic=float(node.get("cubic_coeff_a", -0.75)),
         exclude_outside=bool(node.get("exclude_outside", 0)),
         antialias=bool(node.get("antialias", 0)),
@@ -93,7 +127,7 @@ def _resize2d(node: Node, x: Expr, plan: Sequence[tuple[int, Axis]], mode: str, 
     """Relax's own operator where it computes the same: layouts and fusion know it."""
     from tvm import relax
 
-    if len(shape) != 4 or not plan or {axis for axis, _ in plan} - {2, 3} or not is_float(dtype_of(x)):  # noqa: PLR2004
+    if len(shape) != 4 or not plan or {axis for axis, _ in plan} - {2, 3} or not is_float(dtype_of(x)):
         return None
     items = [item for _, item in plan]
     if any(item.antialias or item.exclude_outside or item.transformation == "tf_crop_and_resize" for item in items):
@@ -104,7 +138,12 @@ def _resize2d(node: Node, x: Expr, plan: Sequence[tuple[int, Axis]], mode: str, 
         return None
     if mode == "nearest" and all(item.repeats for item in items):
         call = relax.op.image.resize2d(
-            x, size, layout="NCHW", method="nearest_neighbor", coordinate_transformation_mode="asymmetric", rounding_method="floor"
+            x,
+            size,
+            layout="NCHW",
+            method="nearest_neighbor",
+            coordinate_transformation_mode="asymmetric",
+            rounding_method="floor",
         )
         return node.emit(call)
     exact = all(item.scale * item.extent == item.size for item in items) and dtype_of(x) == "float32"
