@@ -50,7 +50,6 @@ def unsupported(recipe: Recipe) -> Iterator[Fault]:
     quantization = recipe.quantization.scheme if recipe.quantization is not None else ""
     refusals: tuple[tuple[bool, KeyPath, str], ...] = (
         (model.source in ("gguf", "torchscript"), ("model", "source"), f"{model.source} {LATER}, or convert it to ONNX"),
-        (bool(model.constants), ("model", "constants"), f"model: constants {LATER}"),
         (recipe.target.kind == "cuda", ("target", "kind"), f'target: cuda {LATER}; use kind = "cpu"'),
         (precision != "float32", ("target", "precision"), f"target: {precision} {LATER}"),
         (bool(quantization), ("quantization", "scheme"), f"quantization: {quantization} {LATER}"),

@@ -63,6 +63,71 @@ def opennsfw_pictures(inputs: Mapping[str, Any], samples: int, seed: int, model:
     return [{name: _through_jpeg(picture)} for picture in _pictures(samples, seed)]
 
 
+def voices(inputs: Mapping[str, Any], samples: int, seed: int, model: Path) -> list[Sample]:
+    """Sounds like vowels: harmonics of a seeded pitch with a seeded loudness, some of them noise; random states."""
+    generator = np.random.default_rng(seed)
+    found = []
+    for index in range(samples):
+        extents = {"batch": 1 + index % 8}
+        sample = {}
+        for name, item in inputs.items():
+            shape = tuple(extents[extent] if isinstance(extent, str) else extent for extent in item["shape"])
+            if name == "input":
+                sample[name] = _sounds(generator, shape)
+            else:
+                sample[name] = generator.normal(0, 0.3, shape).astype(np.float32)
+        found.append(sample)
+    return found
+
+
+def _sounds(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    times = np.arange(shape[1]) / 16000
+    rows = []
+    for _ in range(shape[0]):
+        pitch, loudness = generator.uniform(80, 300), generator.uniform(0.01, 0.5)
+        amplitudes = generator.uniform(0, 1, 12) / np.arange(1, 13)
+        waves = amplitudes[:, None] * np.sin(2 * np.pi * pitch * np.arange(1, 13)[:, None] * times)
+        rows.append(loudness * (waves.sum(0) if generator.uniform() < 0.7 else generator.normal(0, 1, len(times))))
+    return np.asarray(rows, dtype=np.float32)
+
+
+def pages(inputs: Mapping[str, Any], samples: int, seed: int, model: Path) -> list[Sample]:
+    """Seeded crops of scikit-image's printed page, scaled to the declared size, in -1..1, channels first."""
+    (name,) = inputs
+    _, _, height, width = inputs[name]["shape"]
+    return [{name: _signed(crop.resize((width, height)))} for crop in _page_crops(samples, seed, 0.6, 0.6)]
+
+
+def lines(inputs: Mapping[str, Any], samples: int, seed: int, model: Path) -> list[Sample]:
+    """Strips of scikit-image's printed page, about a line of text each, scaled to the declared size, in -1..1."""
+    (name,) = inputs
+    batch, _, height, width = inputs[name]["shape"]
+    found = []
+    for index in range(samples):
+        count = 1 + index % 6 if isinstance(batch, str) else batch
+        crops = _page_crops(count, seed + index, 0.1, 0.4)
+        found.append({name: np.concatenate([_signed(crop.resize((width, height))) for crop in crops])})
+    return found
+
+
+def _page_crops(count: int, seed: int, height: float, width: float) -> list[Image.Image]:
+    """Seeded crops of the page, their sides these shares of the page's."""
+    from skimage import data
+
+    page = Image.fromarray(data.page()).convert("RGB")
+    generator = np.random.default_rng(seed)
+    crops = []
+    for _ in range(count):
+        size = (round(page.width * width), round(page.height * height))
+        left, top = (int(generator.integers(0, whole - part)) for whole, part in zip(page.size, size, strict=True))
+        crops.append(page.crop((left, top, left + size[0], top + size[1])))
+    return crops
+
+
+def _signed(picture: Image.Image) -> NDArray[np.float32]:
+    return _channels_first(np.asarray(picture, dtype=np.float32) / 127.5 - 1.0)
+
+
 def _pictures(samples: int, seed: int) -> list[Image.Image]:
     """scikit-image's pictures, then seeded crops of them."""
     from skimage import data

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydoit.frozen import Frozen
 from pydoit.kernels.blocks import Block
-from pydoit.kernels.elementwise import schedule_elementwise
+from pydoit.kernels.elementwise import inline_maps, schedule_elementwise
 from pydoit.kernels.machine import Machine
 
 MAX_UNROLLED_WINDOW = 25
@@ -53,14 +53,22 @@ def tile_fits(block: Block, tile: Tile) -> bool:
 
 
 def schedule_tile(schedule: Any, blocks: list[Block], anchor: Block, tile: Tile, machine: Machine) -> None:
-    """Schedule the function around `anchor`: producers apart or inlined, consumers fused into its tile."""
+    """Schedule the function around `anchor`: producers apart or inlined, consumers fused into its tile.
+
+    From the first consumer on that repeats the results, such as the gate of a squeeze-and-excitation block, consumers are
+    loops of their own: in a tile they would be one task, and unrolled.
+    """
     position = blocks.index(anchor)
     for block in blocks[:position]:
         if tile.inline and not block.reduction:
             schedule.compute_inline(schedule.get_sblock(block.name))
         else:
             schedule_elementwise(schedule, block, machine)
-    consumers = [block.name for block in blocks[position + 1 :]]
+    after = blocks[position + 1 :]
+    repeated = next((index for index, block in enumerate(after) if not _same_shape(block, anchor)), len(after))
+    for block in inline_maps(schedule, after[repeated:]) if after[repeated:] else ():
+        schedule_elementwise(schedule, block, machine)
+    consumers = [block.name for block in after[:repeated]]
     for name in consumers[:-1]:
         schedule.compute_inline(schedule.get_sblock(name))
     computed = schedule.get_sblock(anchor.name)
@@ -73,6 +81,14 @@ def schedule_tile(schedule: Any, blocks: list[Block], anchor: Block, tile: Tile,
     schedule.reverse_compute_at(store, innermost)
     _vectorize_store(schedule, store, innermost, tile)
     schedule.decompose_reduction(computed, reduction[0])
+
+
+def _same_shape(block: Block, anchor: Block) -> bool:
+    """Say whether a consumer has one element for each of the anchor's, or fewer where those only fill up a tile."""
+    if len(block.spatial) != len(anchor.spatial):
+        return False
+    pairs = zip(block.spatial, anchor.spatial, strict=True)
+    return all(one is None if other is None else one is not None and one <= other for one, other in pairs)
 
 
 def _tile_loops(schedule: Any, computed: Any, anchor: Block, tile: Tile) -> tuple[Any, list[Any]]:
