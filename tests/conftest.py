@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,17 @@ class TestWorkspace:
         assert shown.returncode == 0, shown.stderr
         report: dict[str, Any] = json.loads(shown.stdout)
         return report
+
+    def fetched(self, recipe: str) -> Path:
+        """The model's files in the store, laid out by name."""
+        entries = [json.loads(path.read_bytes()) for path in self.cache.glob("actions/*/*.json")]
+        key = next(stage["key"] for stage in self.report(recipe)["stages"] if stage["name"] == "fetch")
+        outputs = next(entry["outputs"] for entry in entries if entry["key"] == key)
+        folder = self.root / "fetched" / recipe
+        for name, blob in outputs.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.cache / "blobs" / blob["sha256"][:2] / blob["sha256"], folder / name)
+        return folder / "model"
 
     def build(self, *arguments: str) -> dict[str, str]:
         """Build `tiny` successfully; returns stage -> status."""

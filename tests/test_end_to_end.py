@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -92,18 +91,6 @@ def import_datasets(built: TestWorkspace, monkeypatch: pytest.MonkeyPatch):
     return recipes.datasets
 
 
-def fetched(built: TestWorkspace, recipe: str) -> Path:
-    """The model's files in the store, laid out by name."""
-    entries = [json.loads(path.read_bytes()) for path in built.cache.glob("actions/*/*.json")]
-    key = next(stage["key"] for stage in built.report(recipe)["stages"] if stage["name"] == "fetch")
-    outputs = next(entry["outputs"] for entry in entries if entry["key"] == key)
-    folder = built.root / "fetched" / recipe
-    for name, blob in outputs.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(built.cache / "blobs" / blob["sha256"][:2] / blob["sha256"], folder / name)
-    return folder / "model"
-
-
 def test_chelsea_and_coffee_are_recognized(built: TestWorkspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = import_datasets(built, monkeypatch)
     declared = {"inputs": {"shape": [1, 3, 224, 224], "dtype": "float32"}}
@@ -119,7 +106,7 @@ def test_sentence_similarities_match_torch_to_three_digits(
     from transformers import AutoModel
 
     datasets = import_datasets(built, monkeypatch)
-    folder = fetched(built, "minilm")
+    folder = built.fetched("minilm")
     declared = {name: {"shape": [1, 128], "dtype": "int64"} for name in ("input_ids", "attention_mask")}
     samples = datasets.sentences(declared, 8, 0, folder)
     ours = run_elsewhere(built, "minilm", samples, tmp_path)
