@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pydoit.errors import ModelBuildError, StageError, UserError
-from pydoit.importers import import_report, random_weights, torch_decompositions, torch_ops, torch_report
+from pydoit.importers import (
+    import_report,
+    random_weights,
+    torch_decompositions,
+    torch_graph,
+    torch_ops,
+    torch_report,
+)
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.spec import ModelSpec
 from pydoit.objects import did_you_mean, load_object
@@ -59,6 +66,7 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
         warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # recurrent modules flatten their weights
         program = _export(model, samples)
     _refuse_mutation(program)
+    torch_graph.remove_assertions(program)
     _refuse_unsupported(program)
     module = _translate(program)
     kinds = torch.export.graph_signature.InputKind

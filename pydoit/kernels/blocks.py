@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydoit.tvm_compat import tirx
+from pydoit.tvm_compat import ScheduleError, tirx
 
 DATA_PARALLEL = 0
 REDUCTION = 2
@@ -24,8 +24,11 @@ class Block:
 
 
 def describe_blocks(schedule: Any) -> list[Block]:
-    """Return the blocks below the root in the order of computation."""
-    root = schedule.get_sblock("root")
+    """Return the blocks below the root in the order of computation; none in a function of plain loops (scatter_elements)."""
+    try:
+        root = schedule.get_sblock("root")
+    except ScheduleError:
+        return []
     temporary = list(schedule.get(root).alloc_buffers)
     return [_describe(schedule.get(child), temporary) for child in schedule.get_child_blocks(root)]
 
