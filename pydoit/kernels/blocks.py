@@ -45,9 +45,16 @@ def vectorizable(schedule: Any, name: str) -> bool:
         return False
     axis = axes[-1]
     written = block.writes[0].region
-    if not _same(written[-1].min, axis):
+    if not _same(written[-1].min, axis) or _reads_stored_truth(schedule, block):
         return False
     return all(_adjacent(read.region, axis) for read in block.reads)
+
+
+def _reads_stored_truth(schedule: Any, block: Any) -> bool:
+    """TVM 0.27 loads a vector of truth values from a buffer of the function's own as bytes, which LLVM then refuses."""
+    temporary = schedule.get(schedule.get_sblock("root")).alloc_buffers
+    stored = [buffer for buffer in temporary if str(buffer.dtype) == "bool"]
+    return any(read.source.same_as(buffer) for read in block.reads for buffer in stored)
 
 
 def _adjacent(region: Any, axis: Any) -> bool:
