@@ -63,7 +63,7 @@ class Graph:
         """An array as a constant of the module."""
         from tvm import relax
 
-        return relax.const(np.ascontiguousarray(array))
+        return relax.const(np.asarray(array, order="C"), str(array.dtype))
 
     def refuse(self, what: str) -> UserError:
         """The error for a use of the operator that has no translation."""
