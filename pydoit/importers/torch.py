@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from pydoit.importers import (
     torch_graph,
     torch_ops,
     torch_report,
+    torch_tree,
 )
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.spec import ModelSpec
@@ -33,15 +34,21 @@ Builder = Callable[[ModelSpec, Path], nn.Module]
 
 
 class NamedOutputs(nn.Module):  # type: ignore[misc]
-    """Calls the model with keyword arguments and returns the chosen outputs as a tuple."""
+    """Calls the model with keyword arguments, constants among them, and returns the chosen outputs as a tuple."""
 
-    def __init__(self, model: nn.Module, outputs: tuple[str, ...]) -> None:
+    def __init__(self, model: nn.Module, constants: dict[str, Any]) -> None:
         super().__init__()
         self.model = model
-        self.outputs = outputs
+        self.constants = constants
+        self.outputs: tuple[str, ...] = ()
+
+    def named(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Every output by name."""
+        arguments = torch_tree.nest(inputs, argument_names(self.model))
+        return dict(torch_tree.named_outputs(self.model(**arguments, **self.constants)))
 
     def forward(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        named = dict(_named_outputs(self.model(**inputs)))
+        named = self.named(inputs)
         return tuple(named[name] for name in self.outputs)
 
 
@@ -83,10 +90,7 @@ def _export(model: nn.Module, samples: dict[str, torch.Tensor]) -> torch.export.
     try:
         return torch.export.export(model, (), samples, strict=False).run_decompositions(torch_decompositions.table(_known()))
     except Exception as error:  # torch.export's errors share no base below Exception
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise StageError(
-            f"torch.export cannot trace the model ({reason[:300]}); remove control flow that depends on values, see the log"
-        ) from error
+        raise torch_report.export_error(error) from error
 
 
 def _translate(program: Any) -> Any:
@@ -138,27 +142,41 @@ def prepare(spec: ModelSpec, folder: Path, builder: Builder) -> tuple[NamedOutpu
         batches = [picture_like(inputs, spec.weight_seed or 0, i) for i in range(spec.calibrate_batch_norm)]
         random_weights.calibrate_batch_norm(model, batches)
     sample = {n: torch.from_numpy(a) for n, a in random_sample(inputs, 0, 0).items()}
-    return NamedOutputs(model, _output_names(model, sample, spec.outputs)), sample
+    named = NamedOutputs(model, dict(spec.constants))
+    named.outputs = _output_names(named, sample, spec.outputs)
+    return named, sample
+
+
+def argument_names(model: nn.Module) -> list[str]:
+    """The named arguments of `forward`."""
+    parameters = inspect.signature(model.forward).parameters
+    return [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def _input_order(model: nn.Module, spec: ModelSpec) -> list[str]:
     """Declared inputs in the order of `forward`, so that their order in the recipe does not matter."""
-    parameters = inspect.signature(model.forward).parameters
-    by_name = [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    for name in spec.inputs:
-        if by_name and name not in by_name:  # many models also take **kwargs and ignore them
+    by_name = argument_names(model)
+    owners = {name: torch_tree.parameter_of(name, by_name) for name in spec.inputs}
+    for name, owner in owners.items():
+        if by_name and owner not in by_name:  # many models also take **kwargs and ignore them
             raise UserError(f"model.inputs.{name}: the model takes no input {name!r}{did_you_mean(name, by_name)}")
+    for name in spec.constants:
+        if by_name and name not in by_name:
+            raise UserError(f"model.constants.{name}: the model takes no input {name!r}{did_you_mean(name, by_name)}")
+    parameters = inspect.signature(model.forward).parameters
     for name in by_name:
-        if parameters[name].default is inspect.Parameter.empty and name not in spec.inputs:
+        needed = parameters[name].default is inspect.Parameter.empty
+        if needed and name not in owners.values() and name not in spec.constants:
             raise UserError(f"model.inputs: the model also needs the input {name!r}; add [model.inputs.{name}]")
-    return [n for n in by_name if n in spec.inputs] + sorted(n for n in spec.inputs if n not in by_name)
+    known = [n for argument in by_name for n in spec.inputs if owners[n] == argument]
+    return known + sorted(n for n in spec.inputs if n not in known)
 
 
-def _output_names(model: nn.Module, sample: dict[str, torch.Tensor], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+def _output_names(model: NamedOutputs, sample: dict[str, torch.Tensor], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     try:
         with torch.no_grad():
-            known = [name for name, _ in _named_outputs(model(**sample))]
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            known = list(model.named(sample))
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
         declared = ", ".join(f"{name} {str(t.dtype)[6:]} {list(t.shape)}" for name, t in sample.items())
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
@@ -170,19 +188,6 @@ def _output_names(model: nn.Module, sample: dict[str, torch.Tensor], wanted: tup
         if name not in known:
             raise UserError(f"model.outputs: the model has no output {name!r}{did_you_mean(name, known)}")
     return wanted or tuple(known)
-
-
-def _named_outputs(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors in a model's result: dict keys name them, positions number them, one alone is `output`."""
-    if isinstance(value, torch.Tensor):
-        yield name or "output", value
-    elif hasattr(value, "items"):
-        for key, item in value.items():
-            yield from _named_outputs(item, f"{name}_{key}" if name else str(key))
-    elif isinstance(value, (tuple, list)):
-        single = len(value) == 1 and not name
-        for index, item in enumerate(value):
-            yield from _named_outputs(item, "" if single else f"{name or 'output'}_{index}")
 
 
 def _buffers_to_parameters(model: nn.Module) -> None:

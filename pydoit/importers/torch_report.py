@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import traceback
+from pathlib import Path
 from typing import Any
 
+from pydoit.errors import StageError
 from pydoit.importers.import_report import Unsupported
 from pydoit.importers.torch_ops.random import RANDOM
 
@@ -43,6 +46,30 @@ def source_line(trace: str) -> str:
     last = frames[-1]
     code = last["code"].strip()
     return f"{last['file']}:{last['line']}" + (f": {code}" if code else "")
+
+
+def export_error(error: Exception) -> StageError:
+    """What torch.export could not trace, with the line of the user's code that it stood at."""
+    text = str(error)
+    reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    place = source_line(_user_code(text)) or _raised_at(error)
+    at = f" at {place}" if place else ""
+    remedy = "remove control flow that depends on values (torch.where, masks), see the log"
+    return StageError(f"torch.export cannot trace the model{at} ({reason[:300]}); {remedy}")
+
+
+def _user_code(text: str) -> str:
+    """torch's own extract of the user's stack in an error about a value that only a run knows."""
+    return text.partition("User Stack")[2] or text
+
+
+def _raised_at(error: BaseException) -> str:
+    """The innermost frame of the traceback outside of torch, the standard library and this package."""
+    own = Path(__file__).parent
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [f for f in frames if not _LIBRARY.search(f.filename) and own not in Path(f.filename).parents and f.lineno]
+    users = [frame for frame in users if not frame.filename.startswith("<")]
+    return f"{users[-1].filename}:{users[-1].lineno}: {users[-1].line}" if users else ""
 
 
 def _is_unsupported(node: Any, known: set[str]) -> bool:
