@@ -78,7 +78,7 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
     module = _translate(program)
     kinds = torch.export.graph_signature.InputKind
     signature = program.graph_signature.input_specs
-    inputs = [str(item.arg.name) for item in signature if item.kind is kinds.USER_INPUT]
+    inputs = list(samples)
     stored = [item for item in signature if item.kind is kinds.PARAMETER]
     variables = dict(zip([item.target for item in stored], module["main"].params[len(inputs) :], strict=True))
     names = {str(target): str(target).removeprefix("model.") for target in variables}
@@ -89,6 +89,8 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
 def _export(model: nn.Module, samples: dict[str, torch.Tensor]) -> torch.export.ExportedProgram:
     try:
         return torch.export.export(model, (), samples, strict=False).run_decompositions(torch_decompositions.table(_known()))
+    except ModelBuildError:
+        raise
     except Exception as error:  # torch.export's errors share no base below Exception
         raise torch_report.export_error(error) from error
 
@@ -97,6 +99,8 @@ def _translate(program: Any) -> Any:
     """The exported program as Relax; what TVM's importer raises becomes one line."""
     from tvm.relax.frontend.torch import from_exported_program
 
+    # TVM 0.27 copies every parameter into an attribute of `main`, which nobody reads and doubles the memory
+    program.named_parameters = lambda: iter(())
     try:
         return from_exported_program(
             program, keep_params_as_input=True, run_ep_decomposition=False, custom_convert_map=torch_ops.convert_map()
