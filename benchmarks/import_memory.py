@@ -1,6 +1,6 @@
 """Measures the largest resident memory of the import stage, in a process of its own, against the size of the weights.
 
-    python benchmarks/import_memory.py [--gigabytes 1.0]
+python benchmarks/import_memory.py [--gigabytes 1.0]
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def run(arguments: list[str]) -> int:
             ratio = measured["peak"] / measured["bytes"]
             worst = max(worst, ratio)
             kind = "made-up weights" if weights else "weights from safetensors"
-            print(f"{kind}: {measured['bytes'] / 1e9:.2f} GB, peak {measured['peak'] / 1e9:.2f} GB, {ratio:.2f} times", flush=True)
+            print(
+                f"{kind}: {measured['bytes'] / 1e9:.2f} GB, peak {measured['peak'] / 1e9:.2f} GB, {ratio:.2f} times", flush=True
+            )
     return 0 if worst <= BOUND else 1
 
 

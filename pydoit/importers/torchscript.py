@@ -48,8 +48,10 @@ class ScriptedModel(nn.Module):  # type: ignore[misc]
             return self.interpret(inputs)
 
         forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=optional.get(name, inspect.Parameter.empty))
-            for name in [*arguments, *self.state]
+            [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=optional.get(name, inspect.Parameter.empty))
+                for name in [*arguments, *self.state]
+            ]
         )
         self.forward = forward
 
@@ -136,7 +138,9 @@ def _proposal(scripted: Any, spec: ModelSpec, undeclared: list[str]) -> str:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         return f"declare {', '.join(undeclared)} as inputs, and make the others fit (a call fails: {reason})"
     found = {name: _get(scripted, name) for name in undeclared}
-    tables = [f"[model.inputs.{n.replace('.', '_')}] shape = {list(v.shape)}, dtype = {str(v.dtype)[6:]!r}" for n, v in found.items()]
+    tables = [
+        f"[model.inputs.{n.replace('.', '_')}] shape = {list(v.shape)}, dtype = {str(v.dtype)[6:]!r}" for n, v in found.items()
+    ]
     return "declare it as inputs, which are also outputs of the same name: " + "; ".join(tables)
 
 

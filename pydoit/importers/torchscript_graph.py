@@ -19,6 +19,7 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "aten::__is__": lambda left, right: left is right,
     "aten::__isnot__": lambda left, right: left is not right,
     "aten::__not__": lambda value: not value,
+    "aten::_convolution": lambda *arguments: torch.ops.aten.convolution(*arguments[:9]),  # the rest chooses cuDNN's ways
     "aten::append": lambda items, item: items.append(item) or items,
     "aten::format": lambda text, *values: str(text).format(*values),
     "aten::len": len,

@@ -72,9 +72,9 @@ class Graph:
 
 def extents(expression: Any) -> list[Any]:
     """The shape: whole numbers where they are known, else symbolic expressions."""
-    from tvm.tirx import IntImm
+    from pydoit.tvm_compat import tirx
 
-    return [int(extent) if isinstance(extent, IntImm) else extent for extent in expression.ty.shape]
+    return [int(extent) if isinstance(extent, tirx.IntImm) else extent for extent in expression.ty.shape]
 
 
 def static(expression: Any) -> list[int]:

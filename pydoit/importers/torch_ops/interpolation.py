@@ -56,9 +56,7 @@ def bilinear(graph: Graph, data: Any, size: Sequence[int] | None, corners: bool,
 
 
 @converter("_upsample_bilinear2d_aa.default", "_upsample_bicubic2d_aa.default")
-def antialiased(
-    graph: Graph, data: Any, size: Sequence[int], corners: bool, rows: float | None, columns: float | None
-) -> Any:
+def antialiased(graph: Graph, data: Any, size: Sequence[int], corners: bool, rows: float | None, columns: float | None) -> Any:
     """One product with a constant matrix an axis; TVM's importer leaves antialiasing out."""
     from tvm import relax
 
