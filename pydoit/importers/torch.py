@@ -67,14 +67,11 @@ def build(spec: ModelSpec, folder: Path) -> nn.Module:
 def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
     """Export the model with its declared static shapes and translate it; parameters keep their state_dict names."""
     model, samples = prepare(spec, folder, builder)
-    _buffers_to_parameters(model)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
-        warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # recurrent modules flatten their weights
-        program = _export(model, samples)
+    program = _program(model, samples)
     _refuse_mutation(program)
-    torch_graph.remove_assertions(program)
-    _refuse_unsupported(program)
+    missing = torch_report.unsupported(program, _known())
+    if missing:
+        raise import_report.error_of(missing)
     module = _translate(program)
     kinds = torch.export.graph_signature.InputKind
     signature = program.graph_signature.input_specs
@@ -84,6 +81,22 @@ def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
     names = {str(target): str(target).removeprefix("model.") for target in variables}
     state = {names[str(target)]: program.state_dict[target].detach().numpy() for target in variables}
     return finish(module, inputs, model.outputs, state, {names[str(t)]: var for t, var in variables.items()})
+
+
+def unsupported(spec: ModelSpec, folder: Path, builder: Builder = build) -> list[import_report.Unsupported]:
+    """Every operator of the model that cannot be imported; raises StageError where torch.export does not get that far."""
+    return torch_report.unsupported(_program(*prepare(spec, folder, builder)), _known())
+
+
+def _program(model: NamedOutputs, samples: dict[str, torch.Tensor]) -> torch.export.ExportedProgram:
+    """The exported program with saved buffers as parameters and without assertions."""
+    _buffers_to_parameters(model)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
+        warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # recurrent modules flatten their weights
+        program = _export(model, samples)
+    torch_graph.remove_assertions(program)
+    return program
 
 
 def _export(model: nn.Module, samples: dict[str, torch.Tensor]) -> torch.export.ExportedProgram:
@@ -202,12 +215,6 @@ def _buffers_to_parameters(model: nn.Module) -> None:
             if buffer.is_floating_point() and f"{path}.{name}" in saved:
                 delattr(module, name)
                 module.register_parameter(name, nn.Parameter(buffer, requires_grad=False))
-
-
-def _refuse_unsupported(program: torch.export.ExportedProgram) -> None:
-    missing = torch_report.unsupported(program, _known())
-    if missing:
-        raise import_report.error_of(missing)
 
 
 def _known() -> set[str]:
