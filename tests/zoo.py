@@ -150,7 +150,7 @@ CASES: dict[str, Case] = {
     "reductions": Case(pointwise(lambda x: (x.sum(0), x.max(-1).values, x.mean(), x.argmax(1), x.var(1))), image(5, 7, 9)),
     "amax": Case(pointwise(lambda x: x.amax(-1)), image(5, 7)),
     "log-cumulative": Case(pointwise(lambda x: x.logcumsumexp(-1)), image(5, 7)),
-    "bool-products": Case(pointwise(lambda x: ((x > 0.01) * (x < 0.9)).all(-1, keepdim=True)), image(5, 12)),
+    "bool-products": Case(pointwise(lambda x: ((x > -0.8) * (x < 0.9)).all(-1, keepdim=True)), image(9, 4)),
     "empty-parts": Case(pointwise(lambda x: torch.cat([x[..., :4], x[..., 4:4], x], -1)), image(3, 8)),
     "scatter": Case(pointwise(lambda x: x.scatter(1, x.argmax(1, keepdim=True), 2.5)), image(5, 7)),
     "upsample-concat": Case(
