@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,4 +89,10 @@ def _fits_tile(schedule: Any, blocks: list[Block], anchor: Block) -> bool:
     after = blocks[blocks.index(anchor) + 1 :]
     if any(block.is_output for block in blocks[:-1]):
         return False
+    if any(_elements(block) > _elements(anchor) for block in after):
+        return False  # a result spread over an image (squeeze-excite): its whole plane would be unrolled in each tile
     return all(not block.reduction for block in after)
+
+
+def _elements(block: Block) -> int:
+    return math.prod(extent or 1 for extent in block.spatial)
