@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,24 +15,36 @@ from pydoit.dims import static_shape
 if TYPE_CHECKING:
     from pydoit.importers.spec import Input
 
+_BLOCK = 1 << 20  # words made at a time; even, so that no half of a 64-bit word is lost
 _FRACTION_BITS = 24  # a float32 in [0, 1) holds 24 random bits exactly
 
 
 def raw_bits(seed: int, name: str, count: int) -> NDArray[np.uint32]:
     """`count` uint32 words for (seed, name). NumPy guarantees the stream of `random_raw`, not that of `Generator`."""
+    return np.concatenate([np.empty(0, "<u4"), *_raw_blocks(seed, name, count)])
+
+
+def _raw_blocks(seed: int, name: str, count: int) -> Iterator[NDArray[np.uint32]]:
+    """The words in blocks, so that a large tensor needs little more memory than its own."""
     key = int.from_bytes(hashlib.sha256(f"{seed}\0{name}".encode()).digest()[:16], "little")
-    words = np.random.Philox(key=key).random_raw((count + 1) // 2)
-    return np.asarray(words, dtype="<u8").view("<u4")[:count]
+    generator = np.random.Philox(key=key)
+    for start in range(0, count, _BLOCK):
+        size = min(_BLOCK, count - start)
+        yield np.asarray(generator.random_raw((size + 1) // 2), dtype="<u8").view("<u4")[:size]
 
 
 def uniform(seed: int, name: str, shape: Sequence[int], low: float, high: float) -> NDArray[np.float32]:
     """float32 of `shape`, uniform in [low, high)."""
-    count = math.prod(shape)
-    unit = (raw_bits(seed, name, count) >> np.uint32(32 - _FRACTION_BITS)).astype(np.float32)
-    unit *= np.float32(2.0**-_FRACTION_BITS)
-    unit *= np.float32(high - low)
-    unit += np.float32(low)
-    return unit.reshape(tuple(shape))
+    values = np.empty(math.prod(shape), dtype=np.float32)
+    start = 0
+    for bits in _raw_blocks(seed, name, values.size):
+        unit = values[start : start + bits.size]
+        unit[:] = bits >> np.uint32(32 - _FRACTION_BITS)
+        unit *= np.float32(2.0**-_FRACTION_BITS)
+        unit *= np.float32(high - low)
+        unit += np.float32(low)
+        start += bits.size
+    return values.reshape(tuple(shape))
 
 
 def integers(seed: int, name: str, shape: Sequence[int], low: int, high: int) -> NDArray[np.int64]:

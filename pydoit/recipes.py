@@ -49,7 +49,7 @@ def unsupported(recipe: Recipe) -> Iterator[Fault]:
     model, precision = recipe.model, recipe.target.precision
     quantization = recipe.quantization.scheme if recipe.quantization is not None else ""
     refusals: tuple[tuple[bool, KeyPath, str], ...] = (
-        (model.source in ("gguf", "torchscript"), ("model", "source"), f"{model.source} {LATER}, or convert it to ONNX"),
+        (model.source == "gguf", ("model", "source"), f"{model.source} {LATER}, or convert it to ONNX"),
         (recipe.target.kind == "cuda", ("target", "kind"), f'target: cuda {LATER}; use kind = "cpu"'),
         (precision != "float32", ("target", "precision"), f"target: {precision} {LATER}"),
         (bool(quantization), ("quantization", "scheme"), f"quantization: {quantization} {LATER}"),
@@ -78,6 +78,7 @@ def inconsistent(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
 
 def _model_faults(recipe: Recipe) -> Iterator[Fault]:
     model, reference = recipe.model, recipe.verify.reference
+    is_script = model.source == "torchscript"
     is_torch, is_onnx, source = model.source == "torch", model.source == "onnx", model.source
     rules: tuple[tuple[bool, KeyPath, str], ...] = (
         (is_torch and model.factory is None, ("model", "factory"),
@@ -85,7 +86,11 @@ def _model_faults(recipe: Recipe) -> Iterator[Fault]:
         (not is_torch and model.factory is not None, ("model", "factory"),
          f'does not go with source = "{source}"; remove it or set source = "torch"'),
         (not is_torch and model.path is None, ("model", "path"), f'is missing; source = "{source}" needs one'),
-        (is_onnx and model.weights is not None, ("model", "weights"),
+        (is_script and not model.trusted, ("model", "trusted"),
+         "a TorchScript file is a program; set it to true if you trust its author"),
+        (not is_script and model.trusted, ("model", "trusted"),
+         f'goes with source = "torchscript" only; source = "{source}" runs no program of the file; remove it'),
+        ((is_onnx or is_script) and model.weights is not None, ("model", "weights"),
          "random weights need an architecture from torch or transformers; remove it"),
         (model.calibrate_batch_norm is not None and model.weights is None, ("model", "calibrate_batch_norm"),
          'goes with weights = "random:SEED" only; remove it'),
@@ -106,6 +111,9 @@ def _input_faults(recipe: Recipe) -> Iterator[Fault]:
     model = recipe.model
     if not model.inputs:
         yield ("model", "inputs"), "is missing; declare each input as [model.inputs.NAME] with shape and dtype"
+    for name in model.constants:
+        if name in model.inputs:
+            yield ("model", "constants", name), f"{name!r} is also an input; keep one of the two"
     for name, item in model.inputs.items():
         for axis, extent in enumerate(item.shape):
             if isinstance(extent, str) and extent not in model.dims:

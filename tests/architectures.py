@@ -83,6 +83,7 @@ TEXT_TOWER = {**ENCODER, "hidden_size": 33, "max_position_embeddings": 32, "proj
               "eos_token_id": 96, "pad_token_id": 0}  # fmt: skip
 VISION_TOWER = {**VISION, "image_size": 35, "projection_dim": 21}
 
+# fmt: off
 ARCHITECTURES: dict[str, Architecture] = {
     # encoders
     "bert": Architecture("bert", "AutoModel", text(), ENCODER),
@@ -93,11 +94,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "deberta-v2": Architecture(
         "deberta-v2", "AutoModel", text(), {**ENCODER, "relative_attention": True, "pos_att_type": ["p2c", "c2p"],
         "position_buckets": 8, "share_att_key": True}
-    ),  # fmt: skip
+    ),
     "modernbert": Architecture(
         "modernbert", "AutoModelForMaskedLM", text(), {**ENCODER, "hidden_size": 42, "num_hidden_layers": 4, "local_attention": 6,
         "pad_token_id": 0, "max_position_embeddings": 64}
-    ),  # fmt: skip
+    ),
     # decoders
     "llama": Architecture("llama", "AutoModelForCausalLM", text(), DECODER),
     "qwen2": Architecture("qwen2", "AutoModelForCausalLM", text(), DECODER),
@@ -189,7 +190,8 @@ ARCHITECTURES: dict[str, Architecture] = {
          "image_size": 15}, "image_token_index": 1, "image_seq_length": 9, "vision_feature_layer": -1},
         factory="architectures:prompted_llava",
     ),
-}  # fmt: skip
+}
+# fmt: on
 
 
 class PromptedLlava(torch.nn.Module):

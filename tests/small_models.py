@@ -142,3 +142,31 @@ def ramp(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     index = np.arange(int(np.prod(shape)))
     values = (index % 16) / 16.0 if dtype == "float32" else 1 + index % 16
     return values.astype(dtype).reshape(shape)
+
+
+class Dropping(nn.Module):
+    """Drops elements even when it is evaluated."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, 0.5, training=True) + torch.randn_like(x)
+
+
+def dropping(folder: Path) -> nn.Module:
+    return Dropping()
+
+
+class Nested(nn.Module):
+    """Takes a list of dicts and a flag, and has a buffer that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.arange(1, 13) / 7, persistent=False)
+        self.register_buffer("order", torch.arange(12).flip(0))
+
+    def forward(self, past: list[dict[str, torch.Tensor]], twice: bool) -> dict[str, torch.Tensor]:
+        total = sum(layer["key"] * layer["value"] for layer in past) * self.scale
+        return {"total": total * 2 if twice else total, "turned": total[self.order]}
+
+
+def nested(folder: Path) -> nn.Module:
+    return Nested()

@@ -12,7 +12,7 @@ from zoo import CASES
 from pydoit.errors import UserError
 
 # What TVM 0.27's importer cannot translate, and what the refusal must name.
-REFUSED = {"amax": "amax.default"}
+REFUSED = {"log-cumulative": "logcumsumexp.default"}
 
 
 def model_of(name: str) -> dict[str, Any]:

@@ -149,6 +149,18 @@ CASES: dict[str, Case] = {
     "pixel-shuffle": Case(pointwise(lambda x: F.pixel_shuffle(x, 2)), image(1, 8, 3, 5)),
     "reductions": Case(pointwise(lambda x: (x.sum(0), x.max(-1).values, x.mean(), x.argmax(1), x.var(1))), image(5, 7, 9)),
     "amax": Case(pointwise(lambda x: x.amax(-1)), image(5, 7)),
+    "log-cumulative": Case(pointwise(lambda x: x.logcumsumexp(-1)), image(5, 7)),
+    "bool-products": Case(pointwise(lambda x: ((x > -0.8) * (x < 0.9)).all(-1, keepdim=True)), image(9, 4)),
+    "empty-parts": Case(pointwise(lambda x: torch.cat([x[..., :4], x[..., 4:4], x], -1)), image(3, 8)),
+    "scatter": Case(pointwise(lambda x: x.scatter(1, x.argmax(1, keepdim=True), 2.5)), image(5, 7)),
+    "upsample-concat": Case(
+        lambda: Net(
+            lambda n, x: torch.cat([n.a(x), n.b(x)], 1),
+            a=nn.ConvTranspose2d(6, 5, 3, stride=2),
+            b=nn.ConvTranspose2d(6, 4, 3, stride=2),
+        ),
+        image(1, 6, 7, 5),
+    ),
     "matmul-batched": Case(pointwise(lambda x: x @ x.transpose(-1, -2)), image(2, 3, 7, 13)),
     "matmul-vector": Case(pointwise(lambda x: x[0] @ x.transpose(0, 1)), image(5, 19)),
     "einsum": Case(pointwise(lambda x: torch.einsum("bij,bkj->bik", x, x * 2)), image(2, 6, 10)),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Reference = Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]
 
-REFERENCES = {"torch": "torch", "transformers": "torch", "onnx": "onnxruntime"}
+REFERENCES = {"torch": "torch", "transformers": "torch", "torchscript": "torch", "onnx": "onnxruntime"}
 """What each source's compiled model is compared with."""
 
 

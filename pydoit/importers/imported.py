@@ -102,13 +102,16 @@ def finish(
 def _rewrite(module: tvm.IRModule) -> tvm.IRModule:
     """Replace what TVM 0.27 cannot compile, and drop broadcasts to the shape that is there already.
 
-    Bitwise operators on bool become logical ones, because LLVM rejects the former ("Invalid operand type").
+    Bitwise operators and arithmetic on bool become logical operators, because LLVM rejects the former ("Invalid operand
+    type") and TVM's code generation the latter.
     """
     from tvm import relax
 
     from pydoit.tvm_compat import structural_equal
 
     logical = {f"relax.bitwise_{name}": getattr(relax.op, f"logical_{name}") for name in ("and", "or", "xor", "not")}
+    logical |= {"relax.multiply": relax.op.logical_and, "relax.minimum": relax.op.logical_and}
+    logical |= {"relax.add": relax.op.logical_or, "relax.maximum": relax.op.logical_or}
 
     @relax.expr_functor.mutator
     class Rewrite(relax.PyExprMutator):  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,15 @@ from torch import nn
 
 from pydoit.dims import extents_of_example
 from pydoit.errors import ModelBuildError, StageError, UserError
-from pydoit.importers import import_report, random_weights, torch_decompositions, torch_ops, torch_report
+from pydoit.importers import (
+    import_report,
+    random_weights,
+    torch_decompositions,
+    torch_graph,
+    torch_ops,
+    torch_report,
+    torch_tree,
+)
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.spec import ModelSpec
 from pydoit.objects import did_you_mean, load_object
@@ -27,19 +35,25 @@ Builder = Callable[[ModelSpec, Path], nn.Module]
 
 
 class NamedOutputs(nn.Module):  # type: ignore[misc]
-    """Calls the model with its inputs in the order of `inputs` and returns the chosen outputs as a tuple.
+    """Calls the model with its inputs in the order of `inputs`, and its constants; returns the chosen outputs as a tuple.
 
     The inputs are positional, because torch.export takes no symbolic dimensions for keyword arguments of any name.
     """
 
-    def __init__(self, model: nn.Module, inputs: Sequence[str], outputs: tuple[str, ...]) -> None:
+    def __init__(self, model: nn.Module, inputs: Sequence[str], constants: dict[str, Any]) -> None:
         super().__init__()
         self.model = model
         self.inputs = tuple(inputs)
-        self.outputs = outputs
+        self.constants = constants
+        self.outputs: tuple[str, ...] = ()
+
+    def named(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Every output by name."""
+        arguments = torch_tree.nest(dict(zip(self.inputs, inputs, strict=True)), argument_names(self.model))
+        return dict(torch_tree.named_outputs(self.model(**arguments, **self.constants)))
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        named = dict(_named_outputs(self.model(**dict(zip(self.inputs, inputs, strict=True)))))
+        named = self.named(*inputs)
         return tuple(named[name] for name in self.outputs)
 
 
@@ -58,13 +72,11 @@ def build(spec: ModelSpec, folder: Path) -> nn.Module:
 def load(spec: ModelSpec, folder: Path, builder: Builder = build) -> Imported:
     """Export the model with its declared static shapes and translate it; parameters keep their state_dict names."""
     model, samples = prepare(spec, folder, builder)
-    _buffers_to_parameters(model)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
-        warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # recurrent modules flatten their weights
-        program = _export(model, samples, _dynamic_shapes(spec, samples))
+    program = _program(model, samples, _dynamic_shapes(spec, samples))
     _refuse_mutation(program)
-    _refuse_unsupported(program)
+    missing = torch_report.unsupported(program, _known())
+    if missing:
+        raise import_report.error_of(missing)
     module = _translate(program)
     kinds = torch.export.graph_signature.InputKind
     signature = program.graph_signature.input_specs
@@ -85,21 +97,39 @@ def _dynamic_shapes(spec: ModelSpec, samples: dict[str, torch.Tensor]) -> dict[s
     return {"inputs": tuple({a: symbols[e] for a, e in enumerate(shape) if isinstance(e, str)} for shape in shapes)}
 
 
+def unsupported(spec: ModelSpec, folder: Path, builder: Builder = build) -> list[import_report.Unsupported]:
+    """Every operator of the model that cannot be imported; raises StageError where torch.export does not get that far."""
+    model, samples = prepare(spec, folder, builder)
+    return torch_report.unsupported(_program(model, samples, _dynamic_shapes(spec, samples)), _known())
+
+
+def _program(model: NamedOutputs, samples: dict[str, torch.Tensor], dynamic_shapes: Any) -> torch.export.ExportedProgram:
+    """The exported program with saved buffers as parameters and without assertions."""
+    _buffers_to_parameters(model)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 uses its own deprecated LeafSpec
+        warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # recurrent modules flatten their weights
+        program = _export(model, samples, dynamic_shapes)
+    torch_graph.remove_assertions(program)
+    return program
+
+
 def _export(model: nn.Module, samples: dict[str, torch.Tensor], dynamic_shapes: Any) -> torch.export.ExportedProgram:
     try:
         program = torch.export.export(model, tuple(samples.values()), dynamic_shapes=dynamic_shapes, strict=False)
         return program.run_decompositions(torch_decompositions.table(_known()))
+    except ModelBuildError:
+        raise
     except Exception as error:  # torch.export's errors share no base below Exception
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise StageError(
-            f"torch.export cannot trace the model ({reason[:300]}); remove control flow that depends on values, see the log"
-        ) from error
+        raise torch_report.export_error(error) from error
 
 
 def _translate(program: Any) -> Any:
     """The exported program as Relax; what TVM's importer raises becomes one line."""
     from tvm.relax.frontend.torch import from_exported_program
 
+    # TVM 0.27 copies every parameter into an attribute of `main`, which nobody reads and doubles the memory
+    program.named_parameters = lambda: iter(())
     try:
         return from_exported_program(
             program, keep_params_as_input=True, run_ep_decomposition=False, custom_convert_map=torch_ops.convert_map()
@@ -146,27 +176,41 @@ def prepare(spec: ModelSpec, folder: Path, builder: Builder) -> tuple[NamedOutpu
         batches = [picture_like(inputs, spec.weight_seed or 0, i, extents) for i in range(spec.calibrate_batch_norm)]
         random_weights.calibrate_batch_norm(model, batches)
     sample = {n: torch.from_numpy(a) for n, a in random_sample(inputs, 0, 0, extents).items()}
-    return NamedOutputs(model, names, _output_names(model, sample, spec.outputs)), sample
+    named = NamedOutputs(model, names, dict(spec.constants))
+    named.outputs = _output_names(named, sample, spec.outputs)
+    return named, sample
+
+
+def argument_names(model: nn.Module) -> list[str]:
+    """The named arguments of `forward`."""
+    parameters = inspect.signature(model.forward).parameters
+    return [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def _input_order(model: nn.Module, spec: ModelSpec) -> list[str]:
     """Declared inputs in the order of `forward`, so that their order in the recipe does not matter."""
-    parameters = inspect.signature(model.forward).parameters
-    by_name = [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    for name in spec.inputs:
-        if by_name and name not in by_name:  # many models also take **kwargs and ignore them
+    by_name = argument_names(model)
+    owners = {name: torch_tree.parameter_of(name, by_name) for name in spec.inputs}
+    for name, owner in owners.items():
+        if by_name and owner not in by_name:  # many models also take **kwargs and ignore them
             raise UserError(f"model.inputs.{name}: the model takes no input {name!r}{did_you_mean(name, by_name)}")
+    for name in spec.constants:
+        if by_name and name not in by_name:
+            raise UserError(f"model.constants.{name}: the model takes no input {name!r}{did_you_mean(name, by_name)}")
+    parameters = inspect.signature(model.forward).parameters
     for name in by_name:
-        if parameters[name].default is inspect.Parameter.empty and name not in spec.inputs:
+        needed = parameters[name].default is inspect.Parameter.empty
+        if needed and name not in owners.values() and name not in spec.constants:
             raise UserError(f"model.inputs: the model also needs the input {name!r}; add [model.inputs.{name}]")
-    return [n for n in by_name if n in spec.inputs] + sorted(n for n in spec.inputs if n not in by_name)
+    known = [n for argument in by_name for n in spec.inputs if owners[n] == argument]
+    return known + sorted(n for n in spec.inputs if n not in known)
 
 
-def _output_names(model: nn.Module, sample: dict[str, torch.Tensor], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+def _output_names(model: NamedOutputs, sample: dict[str, torch.Tensor], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     try:
         with torch.no_grad():
-            known = [name for name, _ in _named_outputs(model(**sample))]
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            known = list(model.named(*sample.values()))
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
         declared = ", ".join(f"{name} {str(t.dtype)[6:]} {list(t.shape)}" for name, t in sample.items())
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
@@ -180,19 +224,6 @@ def _output_names(model: nn.Module, sample: dict[str, torch.Tensor], wanted: tup
     return wanted or tuple(known)
 
 
-def _named_outputs(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors in a model's result: dict keys name them, positions number them, one alone is `output`."""
-    if isinstance(value, torch.Tensor):
-        yield name or "output", value
-    elif hasattr(value, "items"):
-        for key, item in value.items():
-            yield from _named_outputs(item, f"{name}_{key}" if name else str(key))
-    elif isinstance(value, (tuple, list)):
-        single = len(value) == 1 and not name
-        for index, item in enumerate(value):
-            yield from _named_outputs(item, "" if single else f"{name or 'output'}_{index}")
-
-
 def _buffers_to_parameters(model: nn.Module) -> None:
     """Saved float buffers (batch-norm statistics) become parameters: TVM would embed buffers in the code."""
     saved = set(model.state_dict())
@@ -201,12 +232,6 @@ def _buffers_to_parameters(model: nn.Module) -> None:
             if buffer.is_floating_point() and f"{path}.{name}" in saved:
                 delattr(module, name)
                 module.register_parameter(name, nn.Parameter(buffer, requires_grad=False))
-
-
-def _refuse_unsupported(program: torch.export.ExportedProgram) -> None:
-    missing = torch_report.unsupported(program, _known())
-    if missing:
-        raise import_report.error_of(missing)
 
 
 def _known() -> set[str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import traceback
+from pathlib import Path
 from typing import Any
 
+from pydoit.errors import StageError
 from pydoit.importers.import_report import Unsupported
 from pydoit.importers.torch_ops.random import RANDOM
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)')
-_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]|[/\\]lib[/\\]python3\.\d+[/\\](?!site-packages|dist-packages)")
+_LIBRARY = re.compile(
+    r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]|[/\\]lib[/\\]python3\.\d+[/\\](?!site-packages|dist-packages)"
+)
 _DATA_DEPENDENT = {"nonzero", "_unique2", "unique_consecutive", "unique_dim", "masked_select", "repeat_interleave", "bincount"}
 _COMPLEX = {"view_as_complex", "view_as_real", "complex", "polar", "real", "imag", "angle", "conj", "_conj", "stft", "istft"}
 
@@ -37,12 +42,38 @@ def where(node: Any) -> str:
 
 def source_line(trace: str) -> str:
     """`file:line: code` of the innermost frame in `trace` that is not torch's own; empty where there is none."""
-    frames = [match for match in _FRAME.finditer(trace) if not _LIBRARY.search(match["file"])]
+    frames = [match for match in _FRAME.finditer(trace) if not _is_library(match["file"])]
     if not frames:
         return ""
     last = frames[-1]
     code = last["code"].strip()
     return f"{last['file']}:{last['line']}" + (f": {code}" if code else "")
+
+
+def export_error(error: Exception) -> StageError:
+    """What torch.export could not trace, with the line of the user's code that it stood at."""
+    text = str(error)
+    reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    place = source_line(_user_code(text)) or _raised_at(error)
+    at = f" at {place}" if place else ""
+    remedy = "remove control flow that depends on values (torch.where, masks), see the log"
+    return StageError(f"torch.export cannot trace the model{at} ({reason[:300]}); {remedy}")
+
+
+def _user_code(text: str) -> str:
+    """torch's own extract of the user's stack in an error about a value that only a run knows."""
+    return text.partition("User Stack")[2] or text
+
+
+def _raised_at(error: BaseException) -> str:
+    """The innermost frame of the traceback outside of torch, the standard library and this package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [f for f in frames if f.lineno and not f.filename.startswith("<") and not _is_library(f.filename)]
+    return f"{users[-1].filename}:{users[-1].lineno}: {users[-1].line}" if users else ""
+
+
+def _is_library(file: str) -> bool:
+    return _LIBRARY.search(file) is not None or Path(__file__).parent in Path(file).parents
 
 
 def _is_unsupported(node: Any, known: set[str]) -> bool:

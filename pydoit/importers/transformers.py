@@ -11,6 +11,7 @@ from torch import nn
 
 from pydoit.errors import UserError
 from pydoit.importers import torch as torch_importer
+from pydoit.importers.import_report import Unsupported
 from pydoit.importers.imported import Imported
 from pydoit.importers.spec import ModelSpec
 from pydoit.objects import did_you_mean
@@ -56,6 +57,11 @@ def build(spec: ModelSpec, folder: Path) -> nn.Module:
 def load(spec: ModelSpec, folder: Path) -> Imported:
     """Import through torch.export."""
     return torch_importer.load(spec, folder, build)
+
+
+def unsupported(spec: ModelSpec, folder: Path) -> list[Unsupported]:
+    """Every operator of the model that cannot be imported."""
+    return torch_importer.unsupported(spec, folder, build)
 
 
 def reference(spec: ModelSpec, folder: Path) -> Reference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydoit.tvm_compat import Analyzer, tirx
+from pydoit.tvm_compat import Analyzer, ScheduleError, tirx
 
 DATA_PARALLEL = 0
 REDUCTION = 2
@@ -28,11 +28,12 @@ class Block:
 def describe_blocks(schedule: Any) -> list[Block]:
     """Return the blocks below the root in the order of computation.
 
-    A function that is one opaque block, such as TVM's scatter, has none: its loops are its own affair.
+    A function of plain loops, or that is one opaque block (TVM's scatter), has none: its loops are its own affair.
     """
-    if schedule.mod["main"].body.block.name_hint != "root":
+    try:
+        root = schedule.get_sblock("root")
+    except ScheduleError:
         return []
-    root = schedule.get_sblock("root")
     temporary = list(schedule.get(root).alloc_buffers)
     return [_describe(schedule.get(child), temporary) for child in schedule.get_child_blocks(root)]
 
@@ -49,9 +50,16 @@ def vectorizable(schedule: Any, name: str) -> bool:
         return False
     axis = axes[-1]
     written = block.writes[0].region
-    if not _same(written[-1].min, axis):
+    if not _same(written[-1].min, axis) or _reads_stored_truth(schedule, block):
         return False
     return all(_adjacent(read.region, axis) for read in block.reads)
+
+
+def _reads_stored_truth(schedule: Any, block: Any) -> bool:
+    """TVM 0.27 loads a vector of truth values from a buffer of the function's own as bytes, which LLVM then refuses."""
+    temporary = schedule.get(schedule.get_sblock("root")).alloc_buffers
+    stored = [buffer for buffer in temporary if str(buffer.dtype) == "bool"]
+    return any(read.source.same_as(buffer) for read in block.reads for buffer in stored)
 
 
 def _adjacent(region: Any, axis: Any) -> bool:

@@ -38,7 +38,9 @@ PASSES: Mapping[str, PassInfo] = {
     "AdjustMatmulOrder": _relax("AdjustMatmulOrder", "Reorder chains of matmul so that less is computed."),
     "AnnotateTIROpPattern": _relax("AnnotateTIROpPattern", "Mark TIR functions as elementwise, injective, reduction."),
     "CanonicalizeBindings": _relax("CanonicalizeBindings", "Remove trivial bindings, tuples and match casts."),
-    "CombineParallelMatmul": _relax("CombineParallelMatmul", "Merge matmuls that share their left operand."),
+    "CombineParallelMatmul": _own(
+        "combine_parallel_matmul", "CombineParallelMatmul", "Merge matmuls that share their left operand."
+    ),
     "ConvertLayout": _own("convert_layout", "ConvertLayout", "Compute convolutions in NHWC, with transposes at the ends."),
     "ConvertToDataflow": _relax("ConvertToDataflow", "Wrap pure bindings in dataflow blocks.", min_size=2),
     "DeadCodeElimination": _relax("DeadCodeElimination", "Remove unused bindings and functions."),

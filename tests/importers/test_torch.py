@@ -92,7 +92,7 @@ def test_models_that_do_not_fit(tmp_path: Path, model: ModelSpec, message: str) 
 
 
 def test_control_flow_on_values_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"torch.export cannot trace the model \(.+\); remove control flow"):
+    with pytest.raises(StageError, match=r"torch.export cannot trace the model at .+ \(.+\); remove control flow"):
         importers.load(one_input("small_models:branching"), tmp_path)
 
 
@@ -101,3 +101,39 @@ def test_all_unsupported_operators_are_listed_with_counts(tmp_path: Path) -> Non
         importers.load(one_input("small_models:cumulative"), tmp_path)
     assert "logcumsumexp.default (1)" in str(caught.value)
     assert "i0.default (2)" in str(caught.value)
+
+
+def test_unsupported_operators_name_the_line_and_what_to_try(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        importers.load(one_input("small_models:cumulative"), tmp_path)
+    assert "small_models.py:" in str(caught.value)
+    assert "write it with other operators" in str(caught.value)
+
+
+def test_random_operators_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        importers.load(one_input("small_models:dropping"), tmp_path)
+    assert "randn_like.default (1)" in str(caught.value)
+    assert "its result is random" in str(caught.value)
+    assert "small_models.py:" in str(caught.value)
+
+
+def test_control_flow_on_values_names_the_line(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"cannot trace the model at \S+small_models.py:\d+"):
+        importers.load(one_input("small_models:branching"), tmp_path)
+
+
+def test_nested_inputs_and_constants(tmp_path: Path) -> None:
+    names = [f"past_{index}_{part}" for index in range(2) for part in ("key", "value")]
+    model = {
+        "source": "torch", "factory": "small_models:nested", "constants": {"twice": True},
+        "inputs": {name: {"shape": [12], "dtype": "float32"} for name in reversed(names)},
+    }  # fmt: skip
+    nested_spec = ModelSpec.model_validate(model)
+    imported = importers.load(nested_spec, tmp_path)
+    assert sorted(imported.inputs) == sorted(names)
+    assert imported.outputs == ("total", "turned")
+    sample = random_sample(nested_spec.inputs, 0, 0)
+    found = importers.reference(nested_spec, tmp_path)(sample)
+    total = sum(sample[f"past_{i}_key"] * sample[f"past_{i}_value"] for i in range(2)) * (np.arange(1, 13) / 7)
+    np.testing.assert_allclose(found["total"], total * 2, rtol=1e-6)

@@ -34,3 +34,14 @@ def test_tasks_are_the_functions_with_a_register_tile() -> None:
     module = module_of(build, {"x": (4, 8)}, {"w": (8, 16)})
     module = run_pass(LegalizeForCpu(), run_pass(PackWeights(), module))
     assert [task.name for task in extract_tasks(module)] == ["matmul"]
+
+
+def test_a_product_spread_over_an_image_has_no_register_tile() -> None:
+    def build(x: Any, w: Any, image: Any) -> Any:
+        return relax.op.multiply(image, relax.op.matmul(x, w))
+
+    module = module_of(build, {"x": (1, 1, 1, 8)}, {"w": (8, 16), "image": (1, 9, 7, 16)})
+    module = run_pass(LegalizeForCpu(), run_pass(PackWeights(), module))
+    for name in ("AnnotateTIROpPattern", "FuseOps", "FuseTIR"):
+        module = run_pass(getattr(relax.transform, name)(), module)
+    assert extract_tasks(module) == []

@@ -64,6 +64,15 @@ def power(graph: Graph, base: Any, exponent: float) -> Any:
     return result
 
 
+@converter("erfc.default")
+def erfc(graph: Graph, data: Any) -> Any:
+    """1 - erf(x)."""
+    from tvm import relax
+
+    dtype = graph.dtype()
+    return graph.emit(relax.op.subtract(relax.const(1, dtype), graph.emit(relax.op.erf(graph.cast(data, dtype)))))
+
+
 @converter("selu.default")
 def selu(graph: Graph, data: Any) -> Any:
     """Klambauer et al., 2017; TVM 0.27's relax.nn.selu is wrong for negative values."""

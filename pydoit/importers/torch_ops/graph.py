@@ -63,7 +63,7 @@ class Graph:
         """An array as a constant of the module."""
         from tvm import relax
 
-        return relax.const(np.ascontiguousarray(array))
+        return relax.const(np.asarray(array, order="C"), str(array.dtype))
 
     def refuse(self, what: str) -> UserError:
         """The error for a use of the operator that has no translation."""
@@ -72,9 +72,9 @@ class Graph:
 
 def extents(expression: Any) -> list[Any]:
     """The shape: whole numbers where they are known, else symbolic expressions."""
-    from tvm.tirx import IntImm
+    from pydoit.tvm_compat import tirx
 
-    return [int(extent) if isinstance(extent, IntImm) else extent for extent in expression.ty.shape]
+    return [int(extent) if isinstance(extent, tirx.IntImm) else extent for extent in expression.ty.shape]
 
 
 def static(expression: Any) -> list[int]:

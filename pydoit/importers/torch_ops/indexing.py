@@ -146,5 +146,3 @@ def _extent(graph: Graph, size: Any) -> Any:
         return relax.const(size, "int64")
     shape = graph.emit(relax.op.shape_to_tensor(graph.emit(relax.ShapeExpr([size]))))
     return graph.emit(relax.op.reshape(shape, []))
-
-
