@@ -8,17 +8,18 @@ import onnx
 from numpy.typing import NDArray
 
 from pydoit.importers.onnx_evaluate import Values, evaluate, is_small
-from pydoit.importers.onnx_functions import expand, inline_local
+from pydoit.importers.onnx_functions import complete_attributes, expand, inline_local
 from pydoit.importers.onnx_unroll import unroll
 
 MAX_ROUNDS = 32
-CONSTANT_ONLY = frozenset({"MelWeightMatrix", "NonMaxSuppression", "NonZero", "Shape", "Size", "Unique"})
+CONSTANT_ONLY = frozenset({"Cast", "Identity", "MelWeightMatrix", "NonMaxSuppression", "NonZero", "Shape", "Size", "Unique"})
 """Operators that are supported where their result is known at import; they are folded even into results of the model."""
 
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     """Infer shapes, replace foldable nodes by constants and constant control flow by its body, until nothing changes."""
     model = inline_local(model)
+    complete_attributes(model)
     for _ in range(MAX_ROUNDS):
         del model.graph.value_info[:]
         model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)

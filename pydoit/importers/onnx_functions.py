@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import onnx
 import onnx.inliner
@@ -43,9 +44,10 @@ def expand(model: onnx.ModelProto) -> bool:
     The types of their operands must have been inferred; a body is written for them.
     """
     types = _types(model.graph)
-    versions = {item.domain: item.version for item in model.opset_import}
+    versions = _versions(model)
     nodes: list[onnx.NodeProto] = []
     changed = False
+    complete_attributes(model)
     for number, node in enumerate(model.graph.node):
         function = _body(node, types, versions)
         if function is None:
@@ -60,6 +62,19 @@ def expand(model: onnx.ModelProto) -> bool:
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return changed
+
+
+def complete_attributes(model: onnx.ModelProto) -> None:
+    """Write defaults out, in place, where onnx's shape inference and bodies rely on it."""
+    versions = _versions(model)
+    for node in _nodes_of(model.graph.node):
+        if node.op_type not in WITH_BODY | {"STFT", WITH_STATISTICS} or node.domain not in _DOMAINS:
+            continue
+        schema, _ = _schema(node, versions)
+        given = {attribute.name for attribute in node.attribute}
+        node.attribute.extend(
+            item.default_value for item in schema.attributes.values() if item.name not in given and item.default_value.type
+        )
 
 
 def instantiate(function: onnx.FunctionProto, call: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
@@ -111,26 +126,27 @@ def _body(node: onnx.NodeProto, types: Types, versions: Mapping[str, int]) -> on
     wants_statistics = node.op_type == WITH_STATISTICS and any(node.output[1:])
     if node.domain not in _DOMAINS or not (wants_statistics or node.op_type in WITH_BODY):
         return None
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    version = versions[domain if domain in versions else node.domain]
-    schema = onnx.defs.get_schema(node.op_type, version, domain)
-    full = onnx.NodeProto.FromString(node.SerializeToString())
-    given = {attribute.name for attribute in node.attribute}
-    full.attribute.extend(
-        item.default_value for item in schema.attributes.values() if item.name not in given and item.default_value.type
-    )
+    schema, version = _schema(node, versions)
     if schema.has_context_dependent_function:
         serialized = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
         text = schema.get_context_dependent_function_with_opset_version(
-            _fitting(schema.context_dependent_function_opset_versions, version), full.SerializeToString(), serialized
+            _fitting(schema.context_dependent_function_opset_versions, version), node.SerializeToString(), serialized
         )
     elif schema.has_function:
         text = schema.get_function_with_opset_version(_fitting(schema.function_opset_versions, version))
     else:
         return None
-    node.CopyFrom(full)
     function = onnx.FunctionProto.FromString(text)
     return function if function.node else None
+
+
+def _versions(model: onnx.ModelProto) -> dict[str, int]:
+    return {"" if item.domain == "ai.onnx" else item.domain: item.version for item in model.opset_import}
+
+
+def _schema(node: onnx.NodeProto, versions: Mapping[str, int]) -> tuple[Any, int]:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return onnx.defs.get_schema(node.op_type, versions[domain], domain), versions[domain]
 
 
 def _fitting(versions: Iterable[int], wanted: int) -> int:

@@ -32,12 +32,38 @@ def installed() -> Iterator[None]:
     from tvm.relax.frontend.onnx import onnx_frontend
 
     original = onnx_frontend._get_convert_map  # noqa: SLF001 - the importer has no other hook (TVM 0.27)
-    table = {**original(), **{name: _Adapter(name, function) for name, function in converters().items()}}
+    own = {name: _Adapter(name, function) for name, function in converters().items()}
+    table = {name: _Checked(converter) for name, converter in {**original(), **own}.items()}
     onnx_frontend._get_convert_map = lambda: table  # noqa: SLF001
     try:
         yield
     finally:
         onnx_frontend._get_convert_map = original  # noqa: SLF001
+
+
+class _Checked:
+    """A converter whose empty results are made empty without computing: TVM divides by their extents."""
+
+    def __init__(self, converter: Any) -> None:
+        self.converter = converter
+
+    def get_converter(self, opset: int) -> Any:
+        inner = self.converter.get_converter(opset)
+
+        def convert(builder: Any, inputs: Any, attributes: Mapping[str, Any], scope: Sequence[Any]) -> Any:
+            from tvm import relax
+
+            result = inner(builder, inputs, attributes, scope)
+            if not isinstance(result, relax.Expr) or isinstance(result, relax.Tuple):
+                return result
+            result = builder.normalize(result)
+            shape = getattr(result.ty, "shape", None)
+            extents = getattr(shape, "values", None) or ()
+            if any(getattr(extent, "value", None) == 0 for extent in extents):
+                return builder.emit(relax.op.zeros(shape, str(result.ty.dtype)))
+            return result
+
+        return convert
 
 
 class _Adapter:
@@ -52,7 +78,7 @@ class _Adapter:
             from tvm import relax
 
             outputs = attributes["tvm_custom"]["num_outputs"]
-            node = Node(self.name, builder, list(inputs), attributes, opset, outputs, scope[1])
+            node = Node(self.name, builder, list(inputs), attributes, opset, outputs, scope)
             result = self.function(node)
             return relax.Tuple(list(result)) if isinstance(result, list | tuple) else result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydoit.importers.onnx_ops.node import Expr, Node, elementwise
+from pydoit.importers.onnx_ops.node import Expr, Node, dtype_of, elementwise
 
 
 def bit_shift(node: Node) -> Expr:
@@ -10,15 +10,17 @@ def bit_shift(node: Node) -> Expr:
     from pydoit.tvm_compat import tirx
     from tvm import DataType
 
+    dtype = dtype_of(node[0])
+    width = DataType(dtype).bits
     left = node.get("direction") == "LEFT"
 
     def shifted(x: Expr, y: Expr) -> Expr:
-        width = DataType(x.dtype).bits
-        zero = tirx.const(0, x.dtype)
-        valid = tirx.all(y >= zero, y < tirx.const(width, x.dtype))
+        zero = tirx.const(0, dtype)
+        narrow = y < tirx.const(width, dtype)
+        valid = narrow if dtype.startswith("uint") else tirx.And(y >= zero, narrow)
         amount = tirx.Select(valid, y, zero)
         moved = tirx.shift_left(x, amount) if left else tirx.shift_right(x, amount)
-        beyond = zero if left or str(x.dtype).startswith("uint") else tirx.Select(x < zero, tirx.const(-1, x.dtype), zero)
+        beyond = zero if left or dtype.startswith("uint") else tirx.Select(x < zero, tirx.const(-1, dtype), zero)
         return tirx.Select(valid, moved, beyond)
 
     return elementwise(node, shifted, node[0], node[1], name="bit_shift")
