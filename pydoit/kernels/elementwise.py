@@ -19,7 +19,7 @@ def schedule_elementwise(schedule: Any, block: Block, machine: Machine) -> None:
     handle = schedule.get_sblock(block.name)
     loops = schedule.get_loops(handle)
     spatial = loops[: len(block.spatial)]
-    if not spatial:
+    if not spatial or 0 in block.spatial:
         return
     last = block.spatial[-1]
     width = 0

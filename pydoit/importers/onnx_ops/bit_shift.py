@@ -16,8 +16,8 @@ def bit_shift(node: Node) -> Expr:
 
     def shifted(x: Expr, y: Expr) -> Expr:
         zero = tirx.const(0, dtype)
-        narrow = y < tirx.const(width, dtype)
-        valid = narrow if dtype.startswith("uint") else tirx.And(y >= zero, narrow)
+        wide = tirx.Cast("int64", y)  # TVM cannot simplify comparisons of unsigned integers
+        valid = tirx.And(wide >= 0, wide < width)
         amount = tirx.Select(valid, y, zero)
         moved = tirx.shift_left(x, amount) if left else tirx.shift_right(x, amount)
         beyond = zero if left or dtype.startswith("uint") else tirx.Select(x < zero, tirx.const(-1, dtype), zero)
