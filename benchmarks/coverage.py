@@ -24,7 +24,9 @@ def main() -> int:
     """Run one suite."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("--filter", default="*", help="patterns of names, with commas between, a leading ! excludes; writes no document")
+    parser.add_argument(
+        "--filter", default="*", help="patterns of names, with commas between, a leading ! excludes; writes no document"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--json", type=Path, help="also write every case's result to this file")
     options = parser.parse_args()

@@ -79,7 +79,9 @@ def finish(
     attributes = tvm.ir.make_node("ir.DictAttrs", num_input=len(inputs), global_symbol="main")
     function = relax.Function(arguments, body, result, True, attributes)
     # functions that the importer emitted itself stay
-    cleaned = tvm.IRModule({**dict(module.functions.items()), module.get_global_var("main"): relax.BlockBuilder().normalize(function)})
+    cleaned = tvm.IRModule(
+        {**dict(module.functions.items()), module.get_global_var("main"): relax.BlockBuilder().normalize(function)}
+    )
     cleaned = relax.transform.DeadCodeElimination()(_rewrite(cleaned))
     return Imported(cleaned, tuple(inputs), tuple(outputs), {n: np.ascontiguousarray(a) for n, a in kept.items()})
 

@@ -22,6 +22,7 @@ from pydoit.objects import did_you_mean
 if TYPE_CHECKING:
     from pydoit.importers import Reference
 
+
 def load(spec: ModelSpec, folder: Path) -> Imported:
     """Fix the input shapes, fold what depends on shapes alone, and translate; weights keep their ONNX names."""
     model = prepare(spec, folder)

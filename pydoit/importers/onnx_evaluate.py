@@ -27,7 +27,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 def evaluate(node: onnx.NodeProto, values: Values, shapes: Shapes, model: onnx.ModelProto) -> Values | None:
     """The node's outputs when they are known now and (but for literal constants) small, else None."""
     if node.op_type == "Constant":
-        return _constant(node)
+        value = literal(node)
+        return None if value is None else {node.output[0]: value}
     if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
         return {node.output[0]: _extents(node, shapes[node.input[0]])}
     names = [name for name in node.input if name]
@@ -44,7 +45,7 @@ def _run(node: onnx.NodeProto, given: Values, model: onnx.ModelProto) -> Values 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of NumPy, about overflow and the like
             results = [np.asarray(result) for result in evaluator.run(None, given)]
-    except Exception:  # noqa: BLE001 - whatever the reference cannot do stays a computation
+    except Exception:
         logging.getLogger(__name__).info("%s %s is not evaluated at import", node.op_type, node.name, exc_info=True)
         return None
     if any(result.size > MAX_ELEMENTS or result.dtype.kind == "O" for result in results):
@@ -52,13 +53,13 @@ def _run(node: onnx.NodeProto, given: Values, model: onnx.ModelProto) -> Values 
     return {name: result for name, result in zip(node.output, results, strict=True) if name}
 
 
-def _constant(node: onnx.NodeProto) -> Values | None:
+def literal(node: onnx.NodeProto) -> NDArray[Any] | None:
+    """The value of a Constant node, whatever its size (it may be a weight); None for strings and sparse ones."""
     attribute = node.attribute[0]
     if attribute.name == "value":
-        return {node.output[0]: onnx.numpy_helper.to_array(attribute.t)}  # whatever its size: a weight
+        return np.asarray(onnx.numpy_helper.to_array(attribute.t))
     if attribute.name in _SCALAR_FORMS:
-        value = onnx.helper.get_attribute_value(attribute)
-        return {node.output[0]: np.array(value, dtype=_SCALAR_FORMS[attribute.name])}
+        return np.array(onnx.helper.get_attribute_value(attribute), dtype=_SCALAR_FORMS[attribute.name])
     return None
 
 

@@ -9,6 +9,7 @@ import onnx
 import onnx.inliner
 
 from pydoit.errors import UserError
+from pydoit.importers.onnx_evaluate import literal
 
 WITH_BODY = frozenset(
     {
@@ -120,6 +121,8 @@ def _place(node: onnx.NodeProto, names: Mapping[str, str], attributes: Mapping[s
     kept = [onnx.AttributeProto.FromString(item.SerializeToString()) for item in placed]
     del node.attribute[:]
     node.attribute.extend(kept)
+    if node.op_type == "Constant" and (value := literal(node)) is not None:  # older opsets have no other form than `value`
+        node.attribute[0].CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(value)))
 
 
 def _body(node: onnx.NodeProto, types: Types, versions: Mapping[str, int]) -> onnx.FunctionProto | None:

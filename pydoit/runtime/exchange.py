@@ -32,7 +32,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name in _CODES:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
     return np.dtype(name)
 
 

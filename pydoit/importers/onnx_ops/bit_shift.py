@@ -7,8 +7,9 @@ from pydoit.importers.onnx_ops.node import Expr, Node, dtype_of, elementwise
 
 def bit_shift(node: Node) -> Expr:
     """X shifted by Y bits to the left or right, broadcast; integers."""
-    from pydoit.tvm_compat import tirx
     from tvm import DataType
+
+    from pydoit.tvm_compat import tirx
 
     dtype = dtype_of(node[0])
     width = DataType(dtype).bits

@@ -46,7 +46,7 @@ def transform(node: Node, x: Expr, length: int, *, inverse: bool = False, one_si
     dtype = dtype_of(x)
     x = node.emit(relax.op.astype(x, "float64"))  # sums of many large terms cancel
     real = _component(node, x, 0)
-    imaginary = _component(node, x, 1) if shape_of(x)[-1] == 2 else None  # noqa: PLR2004 - complex
+    imaginary = _component(node, x, 1) if shape_of(x)[-1] == 2 else None
     cosine, sine = _matrices(length, inverse, one_sided)
 
     def product(part: Expr | None, matrix: Any) -> Expr | None:
@@ -81,7 +81,7 @@ def _matrices(length: int, inverse: bool, one_sided: bool) -> tuple[Any, Any]:
 
 
 def _axis(node: Node) -> int:
-    if node.opset < 20:  # noqa: PLR2004 - then the axis became an input
+    if node.opset < 20:
         return int(node.get("axis", 1))
     given = node.constant(2, "the axis")
     return -2 if given is None else int(given.reshape(-1)[0])

@@ -7,8 +7,9 @@ from pydoit.importers.onnx_ops.node import Expr, Node, dtype_of, elementwise, is
 
 def div(node: Node) -> Expr:
     """A / B, broadcast; an integer divided by zero is 0."""
-    from pydoit.tvm_compat import tirx
     from tvm import relax
+
+    from pydoit.tvm_compat import tirx
 
     a, b = node[0], node[1]
     dtype = dtype_of(a)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pydoit.importers.onnx_ops.node import Expr, Node, const, dtype_of, numpy_dtype
+from pydoit.importers.onnx_ops.node import Expr, Node, const, dtype_of
+from pydoit.runtime.exchange import numpy_dtype
 
 _MAGNITUDES = 128
 """Codes without the sign bit."""

@@ -7,8 +7,9 @@ from pydoit.importers.onnx_ops.node import Expr, Node, dtype_of, elementwise, is
 
 def mod(node: Node) -> Expr:
     """A mod B, broadcast; an integer modulo zero is 0."""
-    from pydoit.tvm_compat import tirx
     from tvm import relax
+
+    from pydoit.tvm_compat import tirx
 
     a, b = node[0], node[1]
     dtype = dtype_of(a)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydoit.errors import UserError
+from pydoit.runtime.exchange import numpy_dtype
 
 Expr = Any
 """A Relax expression (tvm.ir.Expr)."""
@@ -131,16 +132,6 @@ def const(value: Any, dtype: str) -> Expr:
     from tvm import relax
 
     return relax.const(np.asarray(value).astype(numpy_dtype(dtype)), dtype)
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's type of that name; bfloat16 and float8 are ml_dtypes'."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
 
 
 def broadcast(node: Node, *operands: Expr) -> list[Expr]:

@@ -20,7 +20,7 @@ def resize(node: Node) -> Expr:
     shape = shape_of(x)
     given = node.get("axes")
     axes = [axis % len(shape) for axis in given] if given is not None else list(range(len(shape)))
-    roi = node.constant(1, "the region of interest") if len(node.inputs) > 2 else None  # noqa: PLR2004 - opset 10: (X, scales)
+    roi = node.constant(1, "the region of interest") if len(node.inputs) > 2 else None
     scales, sizes = _wanted(node)
     mode = node.get("mode", "nearest")
     plan = []
@@ -44,7 +44,7 @@ def resize(node: Node) -> Expr:
 
 def _wanted(node: Node) -> tuple[Any, Any]:
     """Scales and sizes by the opset's positions; exactly one of them is not None."""
-    index = 1 if len(node.inputs) <= 2 else 2  # noqa: PLR2004
+    index = 1 if len(node.inputs) <= 2 else 2
     scales = node.constant(index, "scales")
     if scales is None and node.get("scales") is not None:
         scales = np.array(node.get("scales"), dtype=np.float32)
@@ -56,9 +56,7 @@ def _wanted(node: Node) -> tuple[Any, Any]:
     return (scales, None) if sizes is None else (None, sizes)
 
 
-def _axis(
-    node: Node, position: int, extent: int, scales: Any, sizes: Any, roi: Any, extents: Sequence[Any]
-) -> Axis:
+def _axis(node: Node, position: int, extent: int, scales: Any, sizes: Any, roi: Any, extents: Sequence[Any]) -> Axis:
     policy = node.get("keep_aspect_ratio_policy", "stretch")
     count = len(extents)
     if scales is not None:
@@ -72,7 +70,7 @@ def _axis(
         scale = choose(int(size) / have for size, have in zip(sizes, extents, strict=True))
         size = int(np.floor(extent * scale + 0.5))
     window = (0.0, 1.0)
-    mode = node.get("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")  # noqa: PLR2004
+    mode = node.get("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
     if mode == "tf_crop_and_resize":
         window = (float(roi[position]), float(roi[count + position]))
     return Axis(
@@ -81,7 +79,7 @@ def _axis(
         scale=scale,
         transformation=mode,
         window=window,
-        rounding=node.get("nearest_mode", "round_prefer_floor" if node.opset > 10 else "floor"),  # noqa: PLR2004
+        rounding=node.get("nearest_mode", "round_prefer_floor" if node.opset > 10 else "floor"),
         cubic=float(node.get("cubic_coeff_a", -0.75)),
         exclude_outside=bool(node.get("exclude_outside", 0)),
         antialias=bool(node.get("antialias", 0)),
@@ -93,7 +91,7 @@ def _resize2d(node: Node, x: Expr, plan: Sequence[tuple[int, Axis]], mode: str, 
     """Relax's own operator where it computes the same: layouts and fusion know it."""
     from tvm import relax
 
-    if len(shape) != 4 or not plan or {axis for axis, _ in plan} - {2, 3} or not is_float(dtype_of(x)):  # noqa: PLR2004
+    if len(shape) != 4 or not plan or {axis for axis, _ in plan} - {2, 3} or not is_float(dtype_of(x)):
         return None
     items = [item for _, item in plan]
     if any(item.antialias or item.exclude_outside or item.transformation == "tf_crop_and_resize" for item in items):
@@ -104,7 +102,12 @@ def _resize2d(node: Node, x: Expr, plan: Sequence[tuple[int, Axis]], mode: str, 
         return None
     if mode == "nearest" and all(item.repeats for item in items):
         call = relax.op.image.resize2d(
-            x, size, layout="NCHW", method="nearest_neighbor", coordinate_transformation_mode="asymmetric", rounding_method="floor"
+            x,
+            size,
+            layout="NCHW",
+            method="nearest_neighbor",
+            coordinate_transformation_mode="asymmetric",
+            rounding_method="floor",
         )
         return node.emit(call)
     exact = all(item.scale * item.extent == item.size for item in items) and dtype_of(x) == "float32"
