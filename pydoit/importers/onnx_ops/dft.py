@@ -13,7 +13,7 @@ MAX_LENGTH = 4096
 
 
 def dft(node: Node) -> Expr:
-    """X [..., n, ..., 1 or 2] -> [..., bins, ..., 2] (real and imaginary part), or [..., n, ..., 1] for the inverse of one side."""
+    """X [..., n, ..., 1 or 2] -> [..., bins, ..., 2] (real, imaginary), for the inverse of one side [..., n, ..., 1]."""
     from tvm import relax
 
     x = node[0]
