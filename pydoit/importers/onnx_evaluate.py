@@ -18,6 +18,8 @@ RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
 )
 _NEVER = RANDOM | {"If", "Loop", "Scan", "SequenceMap", "ImageDecoder"}
+_GROWING = frozenset({"CenterCropPad", "ConstantOfShape", "Expand", "OneHot", "Pad", "Resize", "Tile", "Upsample"})
+"""Operators whose result may be far larger than their operands: never evaluated before its size is known."""
 _SCALAR_FORMS = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
 
 Values = dict[str, NDArray[Any]]
@@ -35,6 +37,10 @@ def evaluate(node: onnx.NodeProto, values: Values, shapes: Shapes, model: onnx.M
     if node.op_type in _NEVER or node.domain not in ("", "ai.onnx") or not all(name in values for name in names):
         return None
     if any(name in shapes and not is_small(shapes[name]) for name in node.output):
+        return None
+    if node.op_type in _GROWING and node.output[0] not in shapes:
+        return None
+    if node.op_type == "Range" and _range_length(*(values[name] for name in names)) > MAX_ELEMENTS:
         return None
     return _run(node, {name: values[name] for name in names}, model)
 
@@ -68,6 +74,11 @@ def _extents(node: onnx.NodeProto, shape: tuple[int, ...]) -> NDArray[Any]:
         return np.array(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)
     bounds = {attribute.name: attribute.i for attribute in node.attribute}
     return np.array(shape[bounds.get("start", 0) : bounds.get("end", len(shape))], dtype=np.int64)
+
+
+def _range_length(start: NDArray[Any], limit: NDArray[Any], delta: NDArray[Any]) -> float:
+    step = float(delta.reshape(-1)[0])
+    return (float(limit.reshape(-1)[0]) - float(start.reshape(-1)[0])) / step if step else float("inf")
 
 
 def is_small(extents: Any) -> bool:
