@@ -12,9 +12,9 @@ import hypothesis.strategies as st
 import numpy as np
 import onnx
 import onnxruntime
+from chain import results, run_chain
 from onnx import TensorProto, helper, numpy_helper
 
-from chain import results, run_chain
 from pydoit.errors import StageError, UserError
 
 Step = Callable[["Graph"], None]
@@ -90,6 +90,10 @@ def test_random_graphs(chain: list[Step], rows: int, columns: int) -> None:
     )
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     x = np.random.default_rng(rows * 10 + columns).standard_normal(shape).astype(np.float32)
+    try:
+        expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    except Exception:  # noqa: BLE001 - its exceptions share no base
+        hypothesis.reject()  # no valid model: a reflection of an axis that is too short
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "fetch" / "model").mkdir(parents=True)
@@ -99,6 +103,5 @@ def test_random_graphs(chain: list[Step], rows: int, columns: int) -> None:
         except (UserError, StageError):
             return
         actual = results(out, x=x)[graph.last]
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
     # six float32 operators, exponentials among them
     np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-5)

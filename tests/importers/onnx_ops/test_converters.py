@@ -11,10 +11,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from chain import results, run_chain
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-
-from chain import results, run_chain
 
 OPSET = 20
 IN_ONNXRUNTIME = ("ConvTranspose", "LpNormalization", "Pad")
