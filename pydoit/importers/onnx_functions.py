@@ -130,16 +130,17 @@ def _body(node: onnx.NodeProto, types: Types, versions: Mapping[str, int]) -> on
     if node.domain not in _DOMAINS or not (wants_statistics or node.op_type in WITH_BODY):
         return None
     schema, version = _schema(node, versions)
+    serialized = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
     if schema.has_context_dependent_function:
-        serialized = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-        text = schema.get_context_dependent_function_with_opset_version(
-            _fitting(schema.context_dependent_function_opset_versions, version), node.SerializeToString(), serialized
-        )
+        fitting = _fitting(schema.context_dependent_function_opset_versions, version)
+        make = schema.get_context_dependent_function_with_opset_version
+        text = None if fitting is None else make(fitting, node.SerializeToString(), serialized)
     elif schema.has_function:
-        text = schema.get_function_with_opset_version(_fitting(schema.function_opset_versions, version))
+        fitting = _fitting(schema.function_opset_versions, version)
+        text = None if fitting is None else schema.get_function_with_opset_version(fitting)
     else:
         return None
-    function = onnx.FunctionProto.FromString(text)
+    function = onnx.FunctionProto.FromString(text or b"")
     return function if function.node else None
 
 
@@ -152,9 +153,9 @@ def _schema(node: onnx.NodeProto, versions: Mapping[str, int]) -> tuple[Any, int
     return onnx.defs.get_schema(node.op_type, versions[domain], domain), versions[domain]
 
 
-def _fitting(versions: Iterable[int], wanted: int) -> int:
-    known = sorted(versions)
-    return max((version for version in known if version <= wanted), default=known[0])
+def _fitting(versions: Iterable[int], wanted: int) -> int | None:
+    """The newest body that is written for the model's opset or an older one; a newer one may use operators it lacks."""
+    return max((version for version in versions if version <= wanted), default=None)
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:

@@ -33,7 +33,9 @@ def installed() -> Iterator[None]:
 
     original = onnx_frontend._get_convert_map  # noqa: SLF001 - the importer has no other hook (TVM 0.27)
     own = {name: _Adapter(name, function) for name, function in converters().items()}
-    table = {name: _Checked(converter) for name, converter in {**original(), **own}.items()}
+    merged = {**original(), **own}
+    # empty lists of axes and shapes must stay constants
+    table = {name: item if name == "Constant" else _Checked(item) for name, item in merged.items()}
     onnx_frontend._get_convert_map = lambda: table  # noqa: SLF001
     try:
         yield
