@@ -17,6 +17,12 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 ObjectName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
 
 
+InputType = Literal[
+    "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool",
+]  # fmt: skip
+
+
 class Frozen(_Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -37,7 +43,7 @@ class Input(Frozen):
 
     shape: tuple[Dimension, ...]
     """Extent of each axis: whole numbers, or names that [model.dims] bounds."""
-    dtype: Literal["float32", "float16", "bfloat16", "int64", "int32", "uint8", "int8", "bool"] = "float32"
+    dtype: InputType = "float32"
     """Element type."""
     range: tuple[Number, Number] | None = None
     """Lowest and highest value of made-up inputs, e.g. [0, 30521] for token ids."""

@@ -21,6 +21,7 @@ from pydoit.importers.spec import ModelSpec
 if TYPE_CHECKING:
     from pydoit.importers import Reference
 
+
 def load(spec: ModelSpec, folder: Path) -> Imported:
     """Fix the input shapes, fold what depends on shapes alone, and translate; weights keep their ONNX names."""
     model = prepare(spec, folder)
@@ -103,5 +104,3 @@ def _read(folder: Path) -> onnx.ModelProto:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"model.path: {files[0].name!r} is no valid ONNX model ({reason}); export it again") from error
     return model
-
-

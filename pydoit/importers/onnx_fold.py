@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import onnx
 from numpy.typing import NDArray
 
+from pydoit.errors import UserError
 from pydoit.importers.onnx_evaluate import Values, evaluate, is_small
-from pydoit.importers.onnx_functions import expand, inline_local
+from pydoit.importers.onnx_functions import complete_attributes, expand, inline_local
 from pydoit.importers.onnx_symbolic import fold_extents
 from pydoit.importers.onnx_unroll import unroll
 
 MAX_ROUNDS = 32
-CONSTANT_ONLY = frozenset({"MelWeightMatrix", "NonMaxSuppression", "NonZero", "Shape", "Size", "Unique"})
+MAX_TENSOR_ELEMENTS = 2**32
+CONSTANT_ONLY = frozenset({"Cast", "Identity", "MelWeightMatrix", "NonMaxSuppression", "NonZero", "Shape", "Size", "Unique"})
 """Operators that are supported where their result is known at import; they are folded even into results of the model."""
 
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     """Infer shapes, replace foldable nodes by constants and constant control flow by its body, until nothing changes."""
     model = inline_local(model)
+    complete_attributes(model)
     for _ in range(MAX_ROUNDS):
         del model.graph.value_info[:]
         model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        _refuse_huge(model.graph)
         changed = _fold_once(model)
         changed |= fold_extents(model.graph, _known_values(model.graph))
         changed |= unroll(model, _known_values(model.graph), static_shapes(model.graph))
@@ -31,6 +36,13 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
             break
     _drop_unused(model.graph)
     return model
+
+
+def _refuse_huge(graph: onnx.GraphProto) -> None:
+    """No computer that runs the model has such tensors; compiling them would take its memory too."""
+    for name, extents in static_shapes(graph).items():
+        if any(extent < 0 for extent in extents) or math.prod(extents) > MAX_TENSOR_ELEMENTS:
+            raise UserError(f"model: the tensor {name!r} of shape {list(extents)} is negative or too large; correct the model")
 
 
 def _fold_once(model: onnx.ModelProto) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import onnx
 import onnx.inliner
 
 from pydoit.errors import UserError
+from pydoit.importers.onnx_evaluate import literal
 
 WITH_BODY = frozenset(
     {
@@ -43,9 +45,10 @@ def expand(model: onnx.ModelProto) -> bool:
     The types of their operands must have been inferred; a body is written for them.
     """
     types = _types(model.graph)
-    versions = {item.domain: item.version for item in model.opset_import}
+    versions = _versions(model)
     nodes: list[onnx.NodeProto] = []
     changed = False
+    complete_attributes(model)
     for number, node in enumerate(model.graph.node):
         function = _body(node, types, versions)
         if function is None:
@@ -60,6 +63,19 @@ def expand(model: onnx.ModelProto) -> bool:
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return changed
+
+
+def complete_attributes(model: onnx.ModelProto) -> None:
+    """Write defaults out, in place, where onnx's shape inference and bodies rely on it."""
+    versions = _versions(model)
+    for node in _nodes_of(model.graph.node):
+        if node.op_type not in WITH_BODY | {"STFT", WITH_STATISTICS} or node.domain not in _DOMAINS:
+            continue
+        schema, _ = _schema(node, versions)
+        given = {attribute.name for attribute in node.attribute}
+        node.attribute.extend(
+            item.default_value for item in schema.attributes.values() if item.name not in given and item.default_value.type
+        )
 
 
 def instantiate(function: onnx.FunctionProto, call: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
@@ -105,37 +121,41 @@ def _place(node: onnx.NodeProto, names: Mapping[str, str], attributes: Mapping[s
     kept = [onnx.AttributeProto.FromString(item.SerializeToString()) for item in placed]
     del node.attribute[:]
     node.attribute.extend(kept)
+    if node.op_type == "Constant" and (value := literal(node)) is not None:  # older opsets have no other form than `value`
+        node.attribute[0].CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(value)))
 
 
 def _body(node: onnx.NodeProto, types: Types, versions: Mapping[str, int]) -> onnx.FunctionProto | None:
     wants_statistics = node.op_type == WITH_STATISTICS and any(node.output[1:])
     if node.domain not in _DOMAINS or not (wants_statistics or node.op_type in WITH_BODY):
         return None
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    version = versions[domain if domain in versions else node.domain]
-    schema = onnx.defs.get_schema(node.op_type, version, domain)
-    full = onnx.NodeProto.FromString(node.SerializeToString())
-    given = {attribute.name for attribute in node.attribute}
-    full.attribute.extend(
-        item.default_value for item in schema.attributes.values() if item.name not in given and item.default_value.type
-    )
+    schema, version = _schema(node, versions)
+    serialized = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
     if schema.has_context_dependent_function:
-        serialized = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-        text = schema.get_context_dependent_function_with_opset_version(
-            _fitting(schema.context_dependent_function_opset_versions, version), full.SerializeToString(), serialized
-        )
+        fitting = _fitting(schema.context_dependent_function_opset_versions, version)
+        make = schema.get_context_dependent_function_with_opset_version
+        text = None if fitting is None else make(fitting, node.SerializeToString(), serialized)
     elif schema.has_function:
-        text = schema.get_function_with_opset_version(_fitting(schema.function_opset_versions, version))
+        fitting = _fitting(schema.function_opset_versions, version)
+        text = None if fitting is None else schema.get_function_with_opset_version(fitting)
     else:
         return None
-    node.CopyFrom(full)
-    function = onnx.FunctionProto.FromString(text)
+    function = onnx.FunctionProto.FromString(text or b"")
     return function if function.node else None
 
 
-def _fitting(versions: Iterable[int], wanted: int) -> int:
-    known = sorted(versions)
-    return max((version for version in known if version <= wanted), default=known[0])
+def _versions(model: onnx.ModelProto) -> dict[str, int]:
+    return {"" if item.domain == "ai.onnx" else item.domain: item.version for item in model.opset_import}
+
+
+def _schema(node: onnx.NodeProto, versions: Mapping[str, int]) -> tuple[Any, int]:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return onnx.defs.get_schema(node.op_type, versions[domain], domain), versions[domain]
+
+
+def _fitting(versions: Iterable[int], wanted: int) -> int | None:
+    """The newest body that is written for the model's opset or an older one; a newer one may use operators it lacks."""
+    return max((version for version in versions if version <= wanted), default=None)
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:

@@ -72,8 +72,8 @@ def _picked(node: onnx.NodeProto, measured: Mapping[str, Partial], values: Mappi
     operands = [values[name] if name else None for name in node.input[1:]]
     if node.op_type == "Gather" and operands[0] is not None:
         taken = extents[operands[0].astype(np.int64)]
-    elif node.op_type == "Slice" and len(operands) >= 2 and operands[0] is not None and operands[1] is not None:  # noqa: PLR2004
-        step = int(operands[3].item()) if len(operands) > 3 and operands[3] is not None else 1  # noqa: PLR2004
+    elif node.op_type == "Slice" and len(operands) >= 2 and operands[0] is not None and operands[1] is not None:
+        step = int(operands[3].item()) if len(operands) > 3 and operands[3] is not None else 1
         taken = extents[int(operands[0].item()) : int(operands[1].item()) : step]
     else:
         return None
@@ -85,11 +85,11 @@ def _picked(node: onnx.NodeProto, measured: Mapping[str, Partial], values: Mappi
 def _keeps_all(node: onnx.NodeProto, shapes: Mapping[str, Partial], values: Mapping[str, NDArray[Any]]) -> bool:
     """Whether a slice takes every element: from 0 to the extent or beyond it, with step 1, on each axis."""
     names = list(node.input)
-    if len(names) < 3 or any(name and name not in values for name in names[1:]):  # noqa: PLR2004 - data, starts, ends
+    if len(names) < 3 or any(name and name not in values for name in names[1:]):
         return False
     starts, ends = (_integers(values[name]) for name in names[1:3])
-    axes = _integers(values[names[3]]) if len(names) > 3 and names[3] else list(range(len(starts)))  # noqa: PLR2004
-    steps = _integers(values[names[4]]) if len(names) > 4 and names[4] else [1] * len(starts)  # noqa: PLR2004
+    axes = _integers(values[names[3]]) if len(names) > 3 and names[3] else list(range(len(starts)))
+    steps = _integers(values[names[4]]) if len(names) > 4 and names[4] else [1] * len(starts)
     extents = shapes.get(names[0])
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         extent = extents[axis] if extents is not None and axis < len(extents) else None

@@ -45,7 +45,7 @@ class _Expansion:
             return self._branch(node)
         if node.op_type == "Loop":
             return self._loop(node)
-        if node.op_type == "Scan" and self.opset >= 9:  # noqa: PLR2004 - before, it had a batch axis
+        if node.op_type == "Scan" and self.opset >= 9:
             return self._scan(node)
         return None
 
@@ -149,7 +149,7 @@ class _Expansion:
 
     def _unsqueeze(self, name: str, axis: int) -> str:
         result = f"{self.prefix}/{len(self.nodes)}/row"
-        if self.opset < 13:  # noqa: PLR2004 - then axes became an input
+        if self.opset < 13:
             self.nodes.append(helper.make_node("Unsqueeze", [name], [result], axes=[axis]))
         else:
             axes = self._constant(np.array([axis], dtype=np.int64), f"{len(self.nodes)}/axes")

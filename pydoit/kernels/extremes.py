@@ -18,7 +18,7 @@ def extreme(data: Any, axes: Sequence[int], keepdims: bool, largest: bool) -> An
     choose = tirx.max if largest else tirx.min
     reducer = te.comm_reducer(
         lambda x, y: choose(x, y),
-        lambda dtype: -infinity if largest else infinity,
+        lambda _dtype: -infinity if largest else infinity,
         name="max" if largest else "min",
     )
     kept = [axis for axis in range(len(data.shape)) if axis not in reduced]

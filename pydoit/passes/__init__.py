@@ -49,7 +49,7 @@ PASSES: Mapping[str, PassInfo] = {
     "ExpandClip": _own("expand_clip", "ExpandClip", "Write clip with constant bounds as maximum and minimum."),
     "ExpandMatmulOfSum": _relax("ExpandMatmulOfSum", "Rewrite x(A+B) to xA+xB."),
     "FoldBatchNorm": _own("fold_batch_norm", "FoldBatchNorm", "Fold batch norm into the convolution's weights."),
-    "FoldConstant": _relax("FoldConstant", "Evaluate what depends on constants alone."),
+    "FoldConstant": _own("fold_constant", "FoldConstant", "Evaluate what depends on constants alone."),
     "FoldPad": _own("fold_pad", "FoldPad", "Fold zero padding into the convolution that reads it."),
     "FuseOps": _relax("FuseOps", "Group operators that one function can compute.", fuse_opt_level=-1),
     "FuseSafeSoftmax": _own("fuse_safe_softmax", "FuseSafeSoftmax", "Join softmax and its guard for masked rows."),

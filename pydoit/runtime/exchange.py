@@ -23,6 +23,8 @@ _CODES = {
 _UNSIGNED = 1
 _CODE_OFFSET = 20
 """Bytes before DLTensor.dtype.code: a pointer, a device of two int32, an int32 rank."""
+_STRIDES_OFFSET = 32
+"""Bytes before DLTensor.strides: the above, four bytes of type, the pointer to the extents."""
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -30,16 +32,17 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name in _CODES:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
     return np.dtype(name)
 
 
 def to_tensor(array: NDArray[Any], ffi: Any) -> Any:
     """The array's memory as a tensor of `ffi` (the tvm_ffi module); the array must be contiguous and writable."""
     code = _CODES.get(str(array.dtype))
-    if code is None:
+    if code is None and array.size:
         return ffi.from_dlpack(array)
-    return ffi.from_dlpack(_Relabelled(array.view(f"u{array.itemsize}"), code))
+    return ffi.from_dlpack(_Relabelled(array if code is None else array.view(f"u{array.itemsize}"), code))
 
 
 def to_array(tensor: Any) -> NDArray[Any]:
@@ -51,9 +54,9 @@ def to_array(tensor: Any) -> NDArray[Any]:
 
 
 class _Relabelled:
-    """Gives out another object's DLPack capsule with another type code of the same width."""
+    """Gives out another object's DLPack capsule with another type code of the same width, empty ones without strides."""
 
-    def __init__(self, source: Any, code: int) -> None:
+    def __init__(self, source: Any, code: int | None) -> None:
         self.source = source
         self.code = code
 
@@ -62,7 +65,10 @@ class _Relabelled:
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         address = pointer(capsule, b"dltensor")
-        ctypes.c_uint8.from_address(address + _CODE_OFFSET).value = self.code
+        if self.code is not None:
+            ctypes.c_uint8.from_address(address + _CODE_OFFSET).value = self.code
+        if 0 in getattr(self.source, "shape", ()):  # NumPy's strides of an empty array are not those that TVM checks for
+            ctypes.c_void_p.from_address(address + _STRIDES_OFFSET).value = None
         return capsule
 
     def __dlpack_device__(self) -> Any:

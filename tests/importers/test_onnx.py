@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from pydoit import importers
 from pydoit.errors import UserError
 from pydoit.importers import onnx_fold
+from pydoit.importers.onnx_refuse import refuse_unsupported
 from pydoit.importers.spec import ModelSpec
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
@@ -99,17 +100,17 @@ def test_the_reference_runs_the_file(tmp_path: Path) -> None:
 
 def test_all_unsupported_operators_are_listed_with_counts(tmp_path: Path) -> None:
     nodes = [
-        helper.make_node("Det", ["x:0"], ["d"]),
-        helper.make_node("MaxUnpool", ["x:0", "i"], ["m"], kernel_shape=[1]),
-        helper.make_node("Det", ["x:0"], ["y"]),
+        helper.make_node("RandomNormalLike", ["x:0"], ["d"], name="noise"),
+        helper.make_node("Fancy", ["x:0"], ["m"], name="first", domain="com.example"),
+        helper.make_node("Fancy", ["m"], ["n"], domain="com.example"),
+        helper.make_node("Abs", ["d"], ["y"]),
     ]
-    write(tmp_path, nodes, {"i": np.zeros((2, 2, 2), np.int64)})
+    write(tmp_path, nodes, {})
     model = onnx.load(tmp_path / "model.onnx")
-    from pydoit.importers import onnx as onnx_importer
-
     with pytest.raises(UserError) as caught:
-        onnx_importer._refuse_unsupported(model)
-    assert "Det (2)" in str(caught.value)
+        refuse_unsupported(model)
+    assert "RandomNormalLike (1: noise): its result is random: replace it by an input" in str(caught.value)
+    assert "com.example.Fancy (2: first, n): export the model without it" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,39 @@ def installed() -> Iterator[None]:
 
     original = onnx_frontend._get_convert_map  # noqa: SLF001 - the importer has no other hook (TVM 0.27)
     own, known = converters(), original()
-    table = {name: _Adapter(name, own.get(name), known.get(name)) for name in (*known, *own)}
+    merged = {name: _Adapter(name, own.get(name), known.get(name)) for name in (*known, *own)}
+    # empty lists of axes and shapes must stay constants
+    table = {name: item if name == "Constant" else _Checked(item) for name, item in merged.items()}
     onnx_frontend._get_convert_map = lambda: table  # noqa: SLF001
     try:
         yield
     finally:
         onnx_frontend._get_convert_map = original  # noqa: SLF001
+
+
+class _Checked:
+    """A converter whose empty results are made empty without computing: TVM divides by their extents."""
+
+    def __init__(self, converter: Any) -> None:
+        self.converter = converter
+
+    def get_converter(self, opset: int) -> Any:
+        inner = self.converter.get_converter(opset)
+
+        def convert(builder: Any, inputs: Any, attributes: Mapping[str, Any], scope: Sequence[Any]) -> Any:
+            from tvm import relax
+
+            result = inner(builder, inputs, attributes, scope)
+            if not isinstance(result, relax.Expr) or isinstance(result, relax.Tuple):
+                return result
+            result = builder.normalize(result)
+            shape = getattr(result.ty, "shape", None)
+            extents = getattr(shape, "values", None) or ()
+            if any(getattr(extent, "value", None) == 0 for extent in extents):
+                return builder.emit(relax.op.zeros(shape, str(result.ty.dtype)))
+            return result
+
+        return convert
 
 
 class _Adapter:
@@ -67,7 +94,7 @@ class _Adapter:
                 return standard(builder, inputs, attributes, scope)
             assert self.function is not None
             outputs = attributes["tvm_custom"]["num_outputs"]
-            node = Node(self.name, builder, list(inputs), attributes, opset, outputs, scope[1])
+            node = Node(self.name, builder, list(inputs), attributes, opset, outputs, scope)
             result = self.function(node)
             return relax.Tuple(list(result)) if isinstance(result, list | tuple) else result
 

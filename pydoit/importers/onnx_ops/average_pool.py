@@ -17,7 +17,7 @@ def average_pool(node: Node) -> Expr:
     include = bool(node.get("count_include_pad", 0))
     plain = node.get("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not node.get("ceil_mode", 0)
     dilated = any(item != 1 for item in node.get("dilations") or ())
-    if len(kernel) == 2 and plain and not dilated and is_float(dtype_of(x)) and (include or not any(pads)):  # noqa: PLR2004
+    if len(kernel) == 2 and plain and not dilated and is_float(dtype_of(x)) and (include or not any(pads)):
         strides = list(node.get("strides") or (1, 1))
         call = relax.op.nn.avg_pool2d(x, kernel, strides=strides, padding=pads, count_include_pad=True, layout="NCHW")
         return node.emit(call)

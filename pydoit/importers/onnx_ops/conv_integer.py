@@ -45,7 +45,9 @@ def _convolve(node: Node, x: Expr, x_zero: Expr | None, w: Expr, w_zero: Expr | 
     convolve = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)[rank - 1]
     strides, dilations = (list(node.get(name) or (1,) * rank) for name in ("strides", "dilations"))
     groups = node.get("group", 1)
-    return node.emit(convolve(data, weight, strides=strides, padding=pads, dilation=dilations, groups=groups, out_dtype="int32"))
+    return node.emit(
+        convolve(data, weight, strides=strides, padding=pads, dilation=dilations, groups=groups, out_dtype="int32")
+    )
 
 
 def _channels(node: Node, values: Expr, rank: int) -> Expr:

@@ -9,13 +9,14 @@ from pydoit.importers.onnx_ops.node import Expr, Node, shape_of, static_shape
 
 def conv_transpose(node: Node) -> Expr:
     """X [N, C, d1, ..., dn], W [C, M / group, k1, ..., kn], B [M] -> [N, M, e1, ..., en]."""
-    from pydoit.tvm_compat import topi
     from tvm import relax
+
+    from pydoit.tvm_compat import topi
 
     x, weight = node[0], node[1]
     kernel = static_shape(node, weight)[2:]
     rank, group = len(kernel), node.get("group", 1)
-    if rank > 3:  # noqa: PLR2004
+    if rank > 3:
         raise node.refuse(f"{rank} spatial dimensions", "use at most three")
     strides = list(node.get("strides") or (1,) * rank)
     dilations = list(node.get("dilations") or (1,) * rank)

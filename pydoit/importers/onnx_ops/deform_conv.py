@@ -15,7 +15,7 @@ def deform_conv(node: Node) -> Expr:
     x, weight = node[0], node[1]
     out, per_group, *kernel = static_shape(node, weight)
     batch, channels, *extents = static_shape(node, x)
-    if len(kernel) != 2:  # noqa: PLR2004
+    if len(kernel) != 2:
         raise node.refuse(f"{len(kernel)} spatial dimensions", "use two")
     item = windows(node, extents, kernel)
     patches = _sample(node, item, [batch, channels, kernel[0] * kernel[1], *item.size])

@@ -13,7 +13,7 @@ MAX_LENGTH = 4096
 
 
 def dft(node: Node) -> Expr:
-    """X [..., n, ..., 1 or 2] -> [..., bins, ..., 2] (real and imaginary part), or [..., n, ..., 1] for the inverse of one side."""
+    """X [..., n, ..., 1 or 2] -> [..., bins, ..., 2] (real, imaginary), for the inverse of one side [..., n, ..., 1]."""
     from tvm import relax
 
     x = node[0]
@@ -44,12 +44,13 @@ def transform(node: Node, x: Expr, length: int, *, inverse: bool = False, one_si
     if length > MAX_LENGTH:
         raise node.refuse(f"a transform of length {length} (at most {MAX_LENGTH})", "use a shorter one")
     dtype = dtype_of(x)
+    x = node.emit(relax.op.astype(x, "float64"))  # sums of many large terms cancel
     real = _component(node, x, 0)
-    imaginary = _component(node, x, 1) if shape_of(x)[-1] == 2 else None  # noqa: PLR2004 - complex
+    imaginary = _component(node, x, 1) if shape_of(x)[-1] == 2 else None
     cosine, sine = _matrices(length, inverse, one_sided)
 
     def product(part: Expr | None, matrix: Any) -> Expr | None:
-        return None if part is None else node.emit(relax.op.matmul(part, const(matrix, dtype)))
+        return None if part is None else node.emit(relax.op.matmul(part, const(matrix, "float64")))
 
     def total(a: Expr | None, b: Expr | None) -> Expr:
         both = a is not None and b is not None
@@ -61,7 +62,8 @@ def transform(node: Node, x: Expr, length: int, *, inverse: bool = False, one_si
         parts.append(total(product(real, sine), product(imaginary, cosine)))
     axis = len(shape_of(x)) - 1
     expanded = [node.emit(relax.op.expand_dims(part, [axis])) for part in parts]
-    return expanded[0] if len(expanded) == 1 else node.emit(relax.op.concat(expanded, axis=axis))
+    joined = expanded[0] if len(expanded) == 1 else node.emit(relax.op.concat(expanded, axis=axis))
+    return node.emit(relax.op.astype(joined, dtype))
 
 
 def _matrices(length: int, inverse: bool, one_sided: bool) -> tuple[Any, Any]:
@@ -79,7 +81,7 @@ def _matrices(length: int, inverse: bool, one_sided: bool) -> tuple[Any, Any]:
 
 
 def _axis(node: Node) -> int:
-    if node.opset < 20:  # noqa: PLR2004 - then the axis became an input
+    if node.opset < 20:
         return int(node.get("axis", 1))
     given = node.constant(2, "the axis")
     return -2 if given is None else int(given.reshape(-1)[0])

@@ -16,7 +16,7 @@ def dropout(node: Node) -> Expr | list[Expr]:
         raise node.refuse("training mode (random)", "export the model for inference")
     if node.outputs == 1:
         return node[0]
-    dtype = "bool" if node.opset >= 10 else dtype_of(node[0])  # noqa: PLR2004 - the mask became bool
+    dtype = "bool" if node.opset >= 10 else dtype_of(node[0])
     return [node[0], node.emit(relax.op.full(relax.ShapeExpr(shape_of(node[0])), const(1, dtype), dtype))]
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pydoit.importers.onnx_ops.node import Expr, Node, const, dtype_of, numpy_dtype
+from pydoit.importers.onnx_ops.node import Expr, Node, const, dtype_of
+from pydoit.runtime.exchange import numpy_dtype
 
 _MAGNITUDES = 128
 """Codes without the sign bit."""
@@ -59,8 +60,11 @@ def encode(node: Node, x: Expr, dtype: str, saturate: bool = True, round_mode: s
         bits = reinterpret(node, x, "int32")
         negative = relax.op.less(bits, const(0, "int32"))
         signed = relax.op.add(code, const(_MAGNITUDES, "int32"))
-        if dtype.endswith("fnuz"):  # these have no negative zero
-            negative = relax.op.logical_and(negative, relax.op.greater(code, const(0, "int32")))
+        if dtype.endswith("fnuz"):  # these have no negative zero, and their NaN is its code
+            numbers = relax.op.logical_and(
+                relax.op.greater(code, const(0, "int32")), relax.op.less(code, const(_MAGNITUDES, "int32"))
+            )
+            negative = relax.op.logical_and(negative, numbers)
         code = node.emit(relax.op.where(negative, signed, code))
     code = node.emit(relax.op.where(relax.op.isnan(x), const(nan, "int32"), code))
     return reinterpret(node, node.emit(relax.op.astype(code, "uint8")), dtype)

@@ -114,7 +114,7 @@ def _kernel(mode: str, a: float) -> Callable[[Floats], Floats]:
         x = np.abs(x)
         near = ((a + 2) * x - (a + 3)) * x * x + 1
         far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        return np.where(x <= 1, near, np.where(x < 2, far, 0.0))  # noqa: PLR2004 - the kernel's radius
+        return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
     return cubic
 

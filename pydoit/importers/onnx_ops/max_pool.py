@@ -22,7 +22,7 @@ def _relax_pool(node: Node, x: Expr, kernel: list[int]) -> Expr | None:
     """Relax's own operator, which layouts and schedules know, in two dimensions."""
     from tvm import relax
 
-    if len(kernel) != 2 or not is_float(dtype_of(x)) or node.get("storage_order", 0):  # noqa: PLR2004
+    if len(kernel) != 2 or not is_float(dtype_of(x)) or node.get("storage_order", 0):
         return None
     strides, dilations = list(node.get("strides") or (1, 1)), list(node.get("dilations") or (1, 1))
     if node.get("auto_pad", "NOTSET") == "NOTSET" and not node.get("ceil_mode", 0):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydoit.errors import UserError
+from pydoit.runtime.exchange import numpy_dtype
 
 Expr = Any
 """A Relax expression (tvm.ir.Expr)."""
@@ -29,8 +30,8 @@ class Node:
     opset: int
     outputs: int
     """How many outputs the node names (trailing ones that nobody wants may be missing)."""
-    parameters: Mapping[str, tuple[Any, Any]]
-    """Initializers by the name of their variable: the variable and its value."""
+    scope: Sequence[Any]
+    """TVM's importer's tables: values by name, and weights (variable and value) by the name of their variable."""
 
     def has(self, index: int) -> bool:
         """Whether the optional input is given."""
@@ -71,7 +72,7 @@ class Node:
             return np.asarray(expr.value.numpy())
         if isinstance(expr, relax.ShapeExpr) and all(hasattr(extent, "value") for extent in expr.values):
             return np.array([int(extent) for extent in expr.values], dtype=np.int64)
-        found = self.parameters.get(expr.name) if isinstance(expr, relax.Var) else None
+        found = self.scope[1].get(expr.name) if isinstance(expr, relax.Var) else None
         if found is not None and found[0].same_as(expr):
             value = found[1]
             return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
@@ -131,16 +132,6 @@ def const(value: Any, dtype: str) -> Expr:
     from tvm import relax
 
     return relax.const(np.asarray(value).astype(numpy_dtype(dtype)), dtype)
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's type of that name; bfloat16 and float8 are ml_dtypes'."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
 
 
 def broadcast(node: Node, *operands: Expr) -> list[Expr]:

@@ -53,8 +53,8 @@ def _constant(node: Node, x: Expr, grown: dict[int, tuple[int, int]]) -> Expr:
     if not node.has(2):
         value = np.array(node.get("value", 0.0))
     if value is not None and is_float(dtype) and not dtype.startswith("float8"):
-        widths = [width for axis in range(rank) for width in grown.get(axis, (0, 0))]
-        return node.emit(relax.op.nn.pad(x, widths, "constant", float(value.reshape(-1)[0])))
+        flat = [width for axis in range(rank) for width in grown.get(axis, (0, 0))]
+        return node.emit(relax.op.nn.pad(x, flat, "constant", float(value.reshape(-1)[0])))
     scalar = const(value.reshape(-1)[0], dtype) if value is not None else node.emit(relax.op.reshape(node[2], []))
     for axis, widths in grown.items():
         parts = [x]

@@ -28,7 +28,7 @@ def _of_floats(node: Node, base: Expr, exponent: Expr) -> Expr:
     from tvm import relax
 
     value = node.known(1)
-    if value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 2.0 and value.ndim == 0:  # noqa: PLR2004
+    if value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 2.0 and value.ndim == 0:
         return node.emit(relax.op.multiply(base, base))
     return node.emit(relax.op.power(base, exponent))
 

@@ -113,9 +113,7 @@ def _run(
     return outputs, states
 
 
-def _direction(
-    node: Node, x: Expr, number: int, gates: int, hidden: int, defaults: Sequence[str]
-) -> tuple[Direction, Expr]:
+def _direction(node: Node, x: Expr, number: int, gates: int, hidden: int, defaults: Sequence[str]) -> tuple[Direction, Expr]:
     from tvm import relax
 
     weight = node.emit(relax.op.permute_dims(_part(node, node[1], number)))

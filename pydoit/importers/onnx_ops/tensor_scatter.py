@@ -23,7 +23,7 @@ def tensor_scatter(node: Node) -> Expr:
             offset = tirx.Cast("int64", index[axis]) - first(index[0])
             if circular:
                 offset = tirx.floormod(offset, tirx.Cast("int64", size))
-            place = [tirx.Cast(str(i.ty), offset) if k == axis else i for k, i in enumerate(index)]
+            place = [offset if k == axis else i for k, i in enumerate(index)]
             return tirx.if_then_else(tirx.all(offset >= 0, offset < count), new(*place), old(*index))
 
         return te.compute(old.shape, at, name="tensor_scatter")

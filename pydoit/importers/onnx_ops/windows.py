@@ -91,9 +91,7 @@ def place(item: Windows, output: Sequence[Any], taps: Sequence[Any]) -> tuple[li
 
     position = [
         o * stride - first + tap * dilation
-        for o, tap, stride, first, dilation in zip(
-            output, taps, item.strides, item.before, item.dilations, strict=True
-        )
+        for o, tap, stride, first, dilation in zip(output, taps, item.strides, item.before, item.dilations, strict=True)
     ]
     conditions = [tirx.And(p >= 0, p < extent) for p, extent in zip(position, item.extents, strict=True)]
     return position, tirx.all(*conditions)
