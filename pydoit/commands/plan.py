@@ -7,10 +7,14 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from pydoit.commands import imports
 from pydoit.commands.base import EXIT_GOOD, EXIT_WRONG, FORMAT
 from pydoit.commands.build import Build
 from pydoit.session import Session
 from pydoit.stages import STAGES
+
+IMPORTS = {"name": "imports", "long": "imports", "short": "", "type": bool, "default": False,
+           "help": "fetch the models and list every operator that cannot be imported"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,13 @@ class Step:
 class Plan(Build):
     name = "plan"
     doc_purpose = "tell what doit build would do and why; the same as doit build --dry-run"
-    cmd_options = (*Build.cmd_options, FORMAT)
+    cmd_options = (*Build.cmd_options, FORMAT, IMPORTS)
 
     def build(self, options: dict[str, Any], names: list[str]) -> int:
-        return print_plan(self.open_session(options, names), options["format"])
+        session = self.open_session(options, names)
+        if options["imports"]:
+            return imports.print_imports(session, options["format"])
+        return print_plan(session, options["format"])
 
 
 def make_plan(session: Session) -> list[Step]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pydoit.importers.import_report import Unsupported
     from pydoit.importers.imported import Imported
 
     Reference = Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]
@@ -25,6 +26,11 @@ REFERENCES = {"torch": "torch", "transformers": "torch", "torchscript": "torch",
 def load(spec: ModelSpec, folder: Path) -> Imported:
     """Import the model whose files lie in `folder`."""
     return _module(spec).load(spec, folder)  # type: ignore[no-any-return]
+
+
+def unsupported(spec: ModelSpec, folder: Path) -> list[Unsupported]:
+    """Every operator of the model that cannot be imported, with its first use and what to try."""
+    return _module(spec).unsupported(spec, folder)  # type: ignore[no-any-return]
 
 
 def reference(spec: ModelSpec, folder: Path, kind: str | None = None) -> Reference:

@@ -12,10 +12,9 @@ import onnx
 from numpy.typing import NDArray
 
 from pydoit.errors import StageError, UserError
-from pydoit.importers import onnx_fold, onnx_ops, onnx_opset
+from pydoit.importers import import_report, onnx_fold, onnx_ops, onnx_opset, onnx_refuse
 from pydoit.importers.imported import Imported, finish
 from pydoit.importers.onnx_inputs import choose_outputs, constant_array, fix_inputs, identifier, true_inputs
-from pydoit.importers.onnx_refuse import refuse_unsupported
 from pydoit.importers.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
 def load(spec: ModelSpec, folder: Path) -> Imported:
     """Fix the input shapes, fold what depends on shapes alone, and translate; weights keep their ONNX names."""
     model = prepare(spec, folder)
-    refuse_unsupported(model)
+    missing = onnx_refuse.unsupported(model)
+    if missing:
+        raise import_report.error_of(missing)
     from tvm.relax.frontend.onnx import from_onnx
 
     onnx_fold.inline_constants(model)
@@ -59,6 +60,11 @@ def reference(spec: ModelSpec, folder: Path) -> Reference:
         return {name: np.asarray(result) for name, result in zip(wanted, results, strict=True)}
 
     return run
+
+
+def unsupported(spec: ModelSpec, folder: Path) -> list[import_report.Unsupported]:
+    """Every operator of the file that cannot be imported."""
+    return onnx_refuse.unsupported(prepare(spec, folder))
 
 
 def prepare(spec: ModelSpec, folder: Path) -> onnx.ModelProto:

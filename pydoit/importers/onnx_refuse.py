@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from pydoit.errors import UserError
 from pydoit.importers import onnx_ops
+from pydoit.importers.import_report import Unsupported
 from pydoit.importers.onnx_evaluate import RANDOM
 
 SHOWN_NODES = 3
@@ -31,18 +31,15 @@ _REMEDIES = {
 }
 
 
-def refuse_unsupported(model: onnx.ModelProto) -> None:
-    """Raise UserError that lists every operator without a converter."""
+def unsupported(model: onnx.ModelProto) -> list[Unsupported]:
+    """Every operator without a converter."""
     known = _known()
     nodes: dict[str, list[str]] = defaultdict(list)
     for node in _all_nodes(model.graph.node):
         name = _qualified(node)
         if name not in known:
             nodes[name].append(node.name or (node.output[0] if node.output else "?"))
-    if not nodes:
-        return
-    listed = "; ".join(f"{name} ({len(where)}: {_some(where)}): {_remedy(name)}" for name, where in sorted(nodes.items()))
-    raise UserError(f"model: these operators cannot be imported: {listed}")
+    return [Unsupported(name, len(where), _some(where), _remedy(name)) for name, where in sorted(nodes.items())]
 
 
 def _known() -> set[str]:
