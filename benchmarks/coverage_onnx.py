@@ -138,9 +138,9 @@ def compute(model: onnx.ModelProto, arrays: dict[str, Any], folder: Path) -> lis
         path.mkdir()
     (out["fetch"] / "model").mkdir()
     onnx.save(model, out["fetch"] / "model" / "model.onnx")
-    from pydoit.importers.onnx import _identifier
+    from pydoit.importers.onnx_inputs import identifier
 
-    named = {_identifier(name): np.asarray(array) for name, array in arrays.items()}
+    named = {identifier(name): np.asarray(array) for name, array in arrays.items()}
     inputs = {name: {"shape": array.shape, "dtype": str(array.dtype)} for name, array in named.items()}
     target = {"kind": "cpu", "arch": ARCH, "threads": 1}
     import_.run(import_.Spec.model_validate({"source": "onnx", "inputs": inputs}), out, out["import"])

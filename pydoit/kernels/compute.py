@@ -56,7 +56,7 @@ def padded_matmul(left: Any, right: Any, lanes: int) -> Any:
     packed = te.compute((*batch, panels, depth, lanes), pack, name="panels", attrs={KERNEL: "pack"})
 
     def element(column: Any, axis: Any, *outer: Any) -> Any:
-        return packed(*_repeated(outer, batch), column // lanes, axis, column % lanes)
+        return packed(*(_repeated(outer, batch) if batch else ()), column // lanes, axis, column % lanes)
 
     return _first_rows_and_columns(_product(left, element, panels * lanes, batch), left.shape[-2], columns)
 

@@ -27,6 +27,7 @@ def test_one_shape_for_every_importer() -> None:
     assert imported.spec() == {
         "schema": 1,
         "entry": "main",
+        "dims": {},
         "inputs": [{"name": "mask", "shape": [4], "dtype": "bool"}],
         "outputs": [{"name": "y", "shape": [4], "dtype": "float32"}],
         "params": [{"name": "weight", "shape": [4], "dtype": "float32"}],

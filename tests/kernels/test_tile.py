@@ -90,3 +90,17 @@ def test_large_weights_are_read_once() -> None:
     assert large is not None
     assert not default_tile(small, MACHINE).columns_outer
     assert default_tile(large, MACHINE).columns_outer
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 13, 7), (3, 7, 5)), ((13, 7), (7, 17)), ((3, 13, 7), (7, 17)), ((2, 1, 5, 9), (1, 3, 9, 11)), ((1, 1), (1, 1))],
+)
+def test_products_of_odd_extents_are_padded(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    values = [random.standard_normal(shape).astype("float32") for shape in (left, right)]
+    expected = values[0].astype(np.float64) @ values[1]
+    operands = [te.placeholder(array.shape, name=name) for array, name in zip(values, "ab", strict=True)]
+    function = te.create_prim_func([*operands, compute.padded_matmul(*operands, MACHINE.lanes)])
+    found = run(schedule_function(function, MACHINE), *values, shape=expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
