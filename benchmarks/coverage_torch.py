@@ -1,6 +1,4 @@
-"""Tries every architecture of tests/architectures.py through the whole chain and writes the torch part of docs/coverage.md.
-
-    python benchmarks/coverage_torch.py [NAME ...] [--timeout SECONDS]
+"""The transformers architectures of tests/architectures.py through import, optimize (O2), compile (x86-64-v4) and runtime.
 
 Each one runs in a process of its own: a crash or a hang is a row of the table, not the end of the run.
 """
@@ -8,6 +6,7 @@ Each one runs in a process of its own: a crash or a hang is a row of the table, 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import os
 import subprocess
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs/coverage.md"
-BEGIN, END = "<!-- torch -->", "<!-- /torch -->"
+SECONDS = 900.0
+"""An architecture that takes longer has failed."""
 BOUND = 1e-4
 """Largest difference from eager float32, as a part of the output's standard deviation."""
 
@@ -26,37 +25,21 @@ sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(ROOT))
 
 
-def run(arguments: list[str]) -> int:
-    """Try the architectures, print a line each, and write the table when all of them were tried."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one architecture")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.child:
-        return _child(options.names[0])
+def run(options: argparse.Namespace) -> str | None:
+    """Try the architectures that the filter keeps and print a line each; the document's part when all were tried."""
     from architectures import ARCHITECTURES
 
     results: dict[str, dict[str, Any]] = {}
-    for name in options.names or ARCHITECTURES:
-        results[name] = _try(name, options.timeout)
+    for name in (name for name in ARCHITECTURES if fnmatch.fnmatch(name, options.filter)):
+        results[name] = _try(name, SECONDS)
         print(_row(name, results[name]), flush=True)
-    if not options.names:
-        write_section(DOCUMENT, _section(results))
-    return 0 if all(_passed(result) for result in results.values()) else 1
-
-
-def write_section(document: Path, section: str) -> None:
-    """Replace what stands between the markers, or add it at the end."""
-    text = document.read_text(encoding="utf-8") if document.exists() else "# Coverage\n"
-    before, found, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2] if found else "\n"
-    separator = "" if found else "\n"
-    document.write_text(f"{before}{separator}{BEGIN}\n{section}{END}{after}", encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+    return _section(results) if len(results) == len(ARCHITECTURES) else None
 
 
 def _try(name: str, timeout: float) -> dict[str, Any]:
-    command = [sys.executable, "-W", "ignore", __file__, "--child", name]
+    command = [sys.executable, "-W", "ignore", __file__, name]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)
@@ -112,7 +95,7 @@ def _section(results: dict[str, dict[str, Any]]) -> str:
         "",
         f"{passed} of {len(results)} import, compile at preset O2 and agree with eager float32 within 1e-4 of the output's",
         "standard deviation. Small configs of odd sizes with random weights; `tests/architectures.py` lists them, and",
-        "`python benchmarks/coverage_torch.py` makes this table",
+        "`python benchmarks/coverage.py torch` makes this table",
         f"(here with torch {torch.__version__.partition('+')[0]}, transformers {transformers.__version__}).",
         "",
         "| architecture | class | parameters | result | error / std |",
@@ -124,4 +107,4 @@ def _section(results: dict[str, dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(_child(sys.argv[1]))
