@@ -72,7 +72,7 @@ def voices(inputs: Mapping[str, Any], samples: int, seed: int, model: Path) -> l
         sample = {}
         for name, item in inputs.items():
             shape = tuple(extents[extent] if isinstance(extent, str) else extent for extent in item["shape"])
-            if name == "input":
+            if name in ("input", "x"):
                 sample[name] = _sounds(generator, shape)
             else:
                 sample[name] = generator.normal(0, 0.3, shape).astype(np.float32)
