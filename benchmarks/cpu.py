@@ -79,8 +79,18 @@ class Recipe:
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(self._onnx(), options, providers=["CPUExecutionProvider"])
-        inputs = dict(zip([item.name for item in session.get_inputs()], self.sample.values(), strict=True))
+        inputs = {item.name: self._fed(item) for item in session.get_inputs()}
         return lambda: session.run(None, inputs)
+
+    def _fed(self, item: Any) -> Any:
+        """The sample's array for an input of the session, or the recipe's constant."""
+        from pydoit.importers.onnx_inputs import identifier
+
+        name = identifier(item.name)
+        if name in self.sample:
+            return self.sample[name]
+        dtype = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}[item.type]
+        return np.full(item.shape, self.model.constants[name], dtype)
 
     def _onnx(self) -> str:
         if self.model.source == "onnx":
@@ -88,11 +98,12 @@ class Recipe:
         import torch
 
         path = self.folder.parent / "exported.onnx"
-        names, tensors = list(self.sample), [torch.from_numpy(array) for array in self.sample.values()]
+        module = self.torch_module()
+        tensors = tuple(torch.from_numpy(self.sample[name]) for name in module.inputs)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            torch.onnx.export(_Positional(self.torch_module(), names), tuple(tensors), str(path),
-                              input_names=names, opset_version=17, dynamo=False)  # fmt: skip
+            names = list(module.inputs)
+            torch.onnx.export(module, tensors, str(path), input_names=names, opset_version=17, dynamo=False)
         return str(path)
 
     def torch(self) -> Call:
@@ -102,29 +113,13 @@ class Recipe:
 
         torch.set_num_threads(self.threads)
         module = self.torch_module()
-        tensors = {name: torch.from_numpy(array) for name, array in self.sample.items()}
+        tensors = [torch.from_numpy(self.sample[name]) for name in module.inputs]
 
         def call() -> Any:
             with torch.inference_mode():
-                return module(**tensors)
+                return module(*tensors)
 
         return call
-
-
-def _Positional(module: Any, names: list[str]) -> Any:  # noqa: N802 - makes the object of a class
-    import torch
-
-    class Positional(torch.nn.Module):
-        """Takes inputs by position, for the exporter."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, *tensors: Any) -> Any:
-            return self.module(**dict(zip(names, tensors, strict=True)))
-
-    return Positional().eval()
 
 
 def interleave(calls: dict[str, Call], rounds: int, block: int) -> dict[str, np.ndarray[Any, Any]]:
