@@ -128,6 +128,8 @@ def _dim_faults(recipe: Recipe) -> Iterator[Fault]:
     for name, dim in recipe.model.dims.items():
         if dim.min > dim.max:
             yield ("model", "dims", name), f"min {dim.min} is above max {dim.max}; swap them"
+        elif dim.min == dim.max:
+            yield ("model", "dims", name), f"min and max are both {dim.max}; write that number in the shapes instead"
         elif name not in used:
             yield ("model", "dims", name), f"no input has the dimension {name!r}; remove it, or use it in a shape"
     for name, extents in recipe.profile.shapes.items():

@@ -55,6 +55,7 @@ BROKEN = [
     Broken("symbol-without-bounds", BASE.replace("[1, 3,", '["batch", 3,'), 7, "shape[0]", "no bounds"),
     Broken("dim-unused", BASE + "[model.dims]\nb = { max = 8 }\n", 9, "model.dims.b", "no input has the dimension"),
     Broken("dim-reversed", SYMBOLIC + "b = { min = 9, max = 8 }\n", 9, "model.dims.b", "min 9 is above max 8"),
+    Broken("dim-single", SYMBOLIC + "b = { min = 8, max = 8 }\n", 9, "model.dims.b", "write that number"),
     Broken("dim-unbounded", SYMBOLIC + "b = { min = 1 }\n", 9, "model.dims.b.max", "is missing"),
     Broken("dim-huge", SYMBOLIC + "b = { max = 1000000000 }\n", 7, "shape", "too many"),
     Broken("sweep-unknown", SYMBOLIC + "b = { max = 8 }\n[profile.shapes]\nc = [1]\n", 11, "profile.shapes.c", "known: b"),

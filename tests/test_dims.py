@@ -16,7 +16,7 @@ from chain import run_chain, verified
 from torch import nn
 from zoo import Net, TwoInputs, attention
 
-from pydoit.errors import UserError
+from pydoit.errors import StageError, UserError
 from pydoit.runtime import load
 
 
@@ -56,6 +56,12 @@ CASES = {
         convolutions, {"x": (("batch", 3, "height", "width"), "float32")},
         {"batch": (1, 2), "height": (8, 40), "width": (8, 40)},
     ),
+    "upsampled": Case(
+        lambda: upsampled(), {"x": ((1, 3, "height", "width"), "float32")}, {"height": (4, 30), "width": (4, 50)}
+    ),
+    "by-size": Case(
+        lambda: Net(lambda net, x: x * 2 if x.shape[0] > 4 else x * 3), {"x": (("batch", 5), "float32")}, {"batch": (1, 9)}
+    ),
     "sequence-only": Case(attention(2, 16), {"x": ((1, "length", 32), "float32")}, {"length": (5, 64)}),
 }  # fmt: skip
 
@@ -77,13 +83,26 @@ for _name in CASES:  # a factory for each case, as recipes name them
 
 
 @pytest.mark.parametrize("preset", ["O0", "O2"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name != "by-size"])
 def test_one_library_serves_all_extents(name: str, preset: str, tmp_path: Path) -> None:
     spec = spec_of(CASES[name], f"test_dims:make_{name.replace('-', '_')}")
     out = run_chain(spec, tmp_path / "out", preset)
     measured = verified(spec, out, tmp_path, samples=20, max_abs=1e-4)
     assert measured["passed"]
     assert measured["samples"] == 20
+
+
+def upsampled() -> nn.Module:
+    def forward(net: Any, x: torch.Tensor) -> torch.Tensor:
+        x = F.interpolate(net.first(x), scale_factor=2, mode="bilinear")
+        return F.interpolate(x, scale_factor=3, mode="nearest")
+
+    return Net(forward, first=nn.Conv2d(3, 4, 3))
+
+
+def test_bounds_that_the_model_does_not_keep_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"model.dims: the model does not take all extents alike .*narrow the bounds"):
+        run_chain(spec_of(CASES["by-size"], "test_dims:make_by_size"), tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -53,11 +53,23 @@ def source_line(trace: str) -> str:
 def export_error(error: Exception) -> StageError:
     """What torch.export could not trace, with the line of the user's code that it stood at."""
     text = str(error)
+    if "Constraints violated" in text:
+        return _bounds_error(text)
     reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     place = source_line(_user_code(text)) or _raised_at(error)
     at = f" at {place}" if place else ""
     remedy = "remove control flow that depends on values (torch.where, masks), see the log"
     return StageError(f"torch.export cannot trace the model{at} ({reason[:300]}); {remedy}")
+
+
+def _bounds_error(text: str) -> StageError:
+    """The model does not treat all extents within a dimension's bounds alike; torch suggests narrower ones."""
+    lines = [line.strip() for line in text.splitlines()]
+    guards = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    suggested = [line for line in lines if re.match(r"\w+ = ", line)]
+    reason = "; ".join(guards)[:400] or lines[0]
+    hint = f" (torch suggests {'; '.join(suggested)[:200]})" if suggested else ""
+    return StageError(f"model.dims: the model does not take all extents alike ({reason}); narrow the bounds{hint}")
 
 
 def _user_code(text: str) -> str:

@@ -7,7 +7,9 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
-from pydoit.importers.torch_ops.graph import Graph
+from pydoit.errors import UserError
+from pydoit.importers import torch_report
+from pydoit.importers.torch_ops.graph import Graph, SymbolicShapeError
 
 Converter = Callable[..., Any]
 """Takes the graph and the operator's arguments in the order of its ATen schema; returns the Relax expression."""
@@ -37,6 +39,11 @@ def convert_map() -> dict[str, Callable[[Any, Any], Any]]:
 def _adapt(function: Converter) -> Callable[[Any, Any], Any]:
     def convert(node: Any, importer: Any) -> Any:
         graph = Graph(node, importer)
-        return function(graph, *graph.arguments())
+        try:
+            return function(graph, *graph.arguments())
+        except SymbolicShapeError as error:
+            place = torch_report.where(node)
+            text = f"model: {node.target.__name__} at {place} needs a fixed shape, not {error}"
+            raise UserError(f"{text}; write whole numbers in model.inputs") from error
 
     return convert

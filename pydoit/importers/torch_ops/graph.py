@@ -70,6 +70,10 @@ class Graph:
         return UserError(f"model: {self.node.target.__name__} with {what} is not supported; write it otherwise")
 
 
+class SymbolicShapeError(Exception):
+    """A converter met a symbolic shape where it needs a fixed one."""
+
+
 def extents(expression: Any) -> list[Any]:
     """The shape: whole numbers where they are known, else symbolic expressions."""
     from pydoit.tvm_compat import tirx
@@ -81,7 +85,7 @@ def static(expression: Any) -> list[int]:
     """The shape where all of it must be known."""
     shape = extents(expression)
     if not all(isinstance(extent, int) for extent in shape):
-        raise UserError("model: an operator needs a fixed shape here; write whole numbers in model.inputs")
+        raise SymbolicShapeError(str(list(map(str, shape))))
     return shape
 
 

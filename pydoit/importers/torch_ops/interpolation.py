@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pydoit.importers.torch_ops import converter
-from pydoit.importers.torch_ops.graph import Graph, static
+from pydoit.importers.torch_ops.graph import Graph, extents, static
 
 
 @converter("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
@@ -19,6 +19,11 @@ def nearest(graph: Graph, data: Any, size: Sequence[int] | None, factors: Sequen
     """
     from tvm import relax
 
+    whole = _whole_factors(data, factors)
+    if whole is not None:
+        for axis, factor in enumerate(whole):
+            data = graph.emit(relax.op.repeat(data, factor, axis + 2)) if factor != 1 else data
+        return data
     spatial, sizes = static(data)[2:], _sizes(graph)
     if len(sizes) == 2 and all(new % old == 0 for new, old in zip(sizes, spatial, strict=True)):
         resized = relax.op.image.resize2d(
@@ -37,6 +42,11 @@ def bilinear(graph: Graph, data: Any, size: Sequence[int] | None, corners: bool,
     """Weighted means of neighbours; a factor that leaves a rest steps by the factor, not by the ratio of the sizes."""
     from tvm import relax
 
+    whole = _whole_factors(data, factors)
+    if whole is not None:
+        mode = "align_corners" if corners else "half_pixel"
+        size = relax.ShapeExpr([extent * factor for extent, factor in zip(extents(data)[2:], whole, strict=True)])
+        return graph.emit(relax.op.image.resize2d(data, size, method="linear", coordinate_transformation_mode=mode))
     spatial, sizes = static(data)[2:], _sizes(graph)
     exact = factors is None or all(old * f == new for old, f, new in zip(spatial, factors, sizes, strict=True))
     if exact or corners:
@@ -64,6 +74,13 @@ def antialiased(graph: Graph, data: Any, size: Sequence[int], corners: bool, row
     left = graph.constant(_matrix(graph, height, size[0], corners, rows))
     right = graph.constant(_matrix(graph, width, size[1], corners, columns).T)
     return graph.emit(relax.op.matmul(graph.emit(relax.op.matmul(left, data)), right))
+
+
+def _whole_factors(data: Any, factors: Sequence[float] | None) -> list[int] | None:
+    """The factors of an image of symbolic extents when all of them are whole numbers, else None."""
+    if factors is None or all(isinstance(extent, int) for extent in extents(data)):
+        return None
+    return [int(factor) for factor in factors] if all(factor == int(factor) for factor in factors) else None
 
 
 def _matrix(graph: Graph, old: int, new: int, corners: bool, factor: float | None) -> Any:
