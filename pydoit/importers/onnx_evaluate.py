@@ -51,7 +51,7 @@ def _run(node: onnx.NodeProto, given: Values, model: onnx.ModelProto) -> Values 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of NumPy, about overflow and the like
             results = [np.asarray(result) for result in evaluator.run(None, given)]
-    except Exception:
+    except Exception:  # the reference raises what NumPy and its own code meet; the node stays a computation
         logging.getLogger(__name__).info("%s %s is not evaluated at import", node.op_type, node.name, exc_info=True)
         return None
     if any(result.size > MAX_ELEMENTS or result.dtype.kind == "O" for result in results):

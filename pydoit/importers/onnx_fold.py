@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydoit.errors import UserError
 from pydoit.importers.onnx_evaluate import Values, evaluate, is_small
 from pydoit.importers.onnx_functions import complete_attributes, expand, inline_local
-from pydoit.importers.onnx_symbolic import fold_extents
+from pydoit.importers.onnx_symbolic import fold_extents, partial_shapes
 from pydoit.importers.onnx_unroll import unroll
 
 MAX_ROUNDS = 32
@@ -97,11 +97,11 @@ def _known_values(graph: onnx.GraphProto) -> Values:
 
 def static_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     """Name -> extents of every tensor whose extents are all known."""
-    found = {item.name: tuple(item.dims) for item in graph.initializer}
-    for item in (*graph.input, *graph.value_info, *graph.output):
-        tensor = item.type.tensor_type
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            found[item.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    found: dict[str, tuple[int, ...]] = {}
+    for name, extents in partial_shapes(graph).items():
+        known = tuple(extent for extent in extents if extent is not None)
+        if len(known) == len(extents):
+            found[name] = known
     return found
 
 

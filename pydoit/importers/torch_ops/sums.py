@@ -11,12 +11,7 @@ from pydoit.importers.torch_ops.graph import Graph, axes_of
 @converter("sum.dim_IntList")
 def sum_along(graph: Graph, data: Any, axes: Any, keep: bool, dtype: Any) -> Any:
     """The sum along the axes; none given means all of them."""
-    from tvm import relax
-
-    data = graph.cast(data, graph.dtype())
-    if data.ty.ndim == 0:
-        return data
-    return graph.emit(relax.op.sum(data, axis=axes_of(axes, data.ty.ndim), keepdims=keep))
+    return _along(graph, "sum", data, axes, keep)
 
 
 @converter("sum.default")
@@ -28,12 +23,7 @@ def sum_all(graph: Graph, data: Any, dtype: Any) -> Any:
 @converter("mean.dim")
 def mean_along(graph: Graph, data: Any, axes: Any, keep: bool, dtype: Any) -> Any:
     """The mean along the axes; none given means all of them."""
-    from tvm import relax
-
-    data = graph.cast(data, graph.dtype())
-    if data.ty.ndim == 0:
-        return data
-    return graph.emit(relax.op.mean(data, axis=axes_of(axes, data.ty.ndim), keepdims=keep))
+    return _along(graph, "mean", data, axes, keep)
 
 
 @converter("mean.default")
@@ -78,3 +68,12 @@ def var_mean(graph: Graph, data: Any, axes: Any, correction: Any, keep: bool) ->
     if not keep:
         mean = graph.emit(relax.op.squeeze(kept_mean, axis=axes_of(axes, data.ty.ndim)))
     return relax.Tuple([variance, mean])
+
+
+def _along(graph: Graph, kind: str, data: Any, axes: Any, keep: bool) -> Any:
+    from tvm import relax
+
+    data = graph.cast(data, graph.dtype())
+    if data.ty.ndim == 0:
+        return data
+    return graph.emit(getattr(relax.op, kind)(data, axis=axes_of(axes, data.ty.ndim), keepdims=keep))
