@@ -23,7 +23,7 @@ import tvm  # noqa: E402
 from tvm import ir, relax, te, tirx, topi  # noqa: E402
 from tvm.ir import IRModule, load_json, save_json  # noqa: E402
 from tvm.relax.expr_functor import PyExprMutator, mutator  # noqa: E402
-from tvm.s_tir import Schedule, meta_schedule  # noqa: E402
+from tvm.s_tir import Schedule, dlight, meta_schedule  # noqa: E402
 from tvm.s_tir.pipeline import default_s_tir_pipeline as s_tir_pipeline  # noqa: E402
 from tvm.s_tir.schedule import ScheduleError  # noqa: E402
 from tvm.sym.analyzer import Analyzer  # noqa: E402
@@ -38,6 +38,7 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "Target",
+    "dlight",
     "ir",
     "load_json",
     "meta_schedule",
