@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transformers.generation import logits_process
 
 from pydoit.errors import ModelBuildError, UserError
-from pydoit.runtime.text.sampling import Sampler, Sampling, best
+from pydoit.runtime.text.sampling import Sampler, Sampling, _position, best
 
 
 def logits_of(seed: int, vocabulary: int = 50, levels: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -91,6 +91,16 @@ def test_greedy_takes_the_lowest_of_equal_ids_and_follows_the_penalty() -> None:
     assert logits[1] == 2
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3000), st.floats(0, 1, exclude_max=True))
+def test_position_is_that_of_the_running_sum(seed: int, size: int, missed: float) -> None:
+    random = np.random.default_rng(seed)
+    weights = np.where(random.random(size) < 0.7, 0, random.integers(1, 5, size)).astype(np.float32)
+    weights[random.integers(size)] = 1
+    running = weights.astype(np.float64).cumsum()
+    assert _position(weights, 1 - missed) == int(np.argmax(running >= (1 - missed) * running[-1]))
+
+
 def test_same_seed_same_tokens() -> None:
     logits = logits_of(9, 1000)
     first, again, other = (Sampler(Sampling(top_p=0.99, seed=seed)) for seed in (1, 1, 2))
@@ -158,7 +168,7 @@ def test_masked_tokens_are_never_drawn() -> None:
     [
         ("temperature", -0.1), ("temperature", math.nan), ("temperature", math.inf), ("top_k", -1), ("top_k", 1.5),
         ("top_p", 0.0), ("top_p", 1.1), ("min_p", -0.1), ("min_p", 1.5), ("repetition_penalty", 0.0),
-        ("repetition_penalty", math.inf), ("seed", -1), ("seed", 2**64), ("logprobs", -1),
+        ("repetition_penalty", math.inf), ("repetition_penalty", math.nan), ("seed", -1), ("seed", 2**64), ("logprobs", -1),
     ],
 )  # fmt: skip
 def test_values_out_of_range_name_the_option(name: str, value: float) -> None:
