@@ -1,0 +1,1 @@
+"""Text in and out of a language model: tokenizer, streaming, sampling and the book-keeping of its KV cache."""
