@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pydoit.kernels.cpu import weight_format as formats
+from pydoit.kernels.cpu.weight_format import WeightFormat, pack, pack_gated, packed_tensors
 from pydoit.models.config import DecoderConfig
-from pydoit.models.formats import weight_format
+from pydoit.models.formats import concatenate, fit, weight_format
 from pydoit.models.operators import Tensors
 from pydoit.models.parameters import Parameter
 from pydoit.models.spec import LanguageSpec
@@ -37,18 +37,18 @@ class CpuOperators:
         if parameter.kind == "vector":
             return {"weight": (parameter.shape, "float32")}
         rows, columns = parameter.shape
-        return formats.packed_tensors(self._format(parameter), rows, columns, self._lanes)
+        return packed_tensors(self._format(parameter), rows, columns, self._lanes)
 
     def pack(self, parameter: Parameter, sources: list[Any]) -> dict[str, NDArray[Any]]:
         if parameter.kind == "vector":
             return {"weight": np.concatenate(sources).astype(np.float32)}
         chosen = self._format(parameter)
-        values = [formats.as_format(chosen, source) for source in sources]
+        fitting = [fit(chosen, source) for source in sources]
         if parameter.kind == "gated":
-            return formats.pack_gated(chosen, *values, lanes=self._lanes)
-        return formats.pack(chosen, formats.concatenate(values), lanes=self._lanes)
+            return pack_gated(chosen, *fitting, lanes=self._lanes)
+        return pack(chosen, concatenate(fitting), self._lanes)
 
-    def _format(self, parameter: Parameter) -> formats.WeightFormat:
+    def _format(self, parameter: Parameter) -> WeightFormat:
         return weight_format(parameter, self._kept)
 
     def embed(self, parameter: Parameter, tensors: Mapping[str, Any], tokens: Any) -> Any:
@@ -141,7 +141,8 @@ class CpuOperators:
         fixed = rows if isinstance(rows, int) else None
         key = (fixed, *identity)
         if key not in self._kernels:
-            self._kernels[key] = make(tirx.Var("rows", "int64") if fixed is None else fixed)
+            function = make(tirx.Var("rows", "int64") if fixed is None else fixed)
+            self._kernels[key] = function.without_attr("global_symbol")
         return self._kernels[key]
 
     def _call(self, function: Any, name: str, arguments: list[Any], shape: tuple[Any, ...]) -> Any:

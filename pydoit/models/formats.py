@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
-from pydoit.kernels.cpu.weight_format import WeightFormat
+import numpy as np
+
+from pydoit.kernels.cpu.weight_format import Quantized, WeightFormat, dequantize, quantize
 from pydoit.models.parameters import Parameter
 from pydoit.models.spec import WeightSpec
 
@@ -19,3 +23,34 @@ def weight_format(parameter: Parameter, kept: WeightSpec) -> WeightFormat:
     if kept.scheme == "int4" and parameter.name not in ("head", "embedding"):
         return WeightFormat("int4", kept.group_size or DEFAULT_GROUP, symmetric=kept.symmetric)
     return WeightFormat("int8", kept.group_size if kept.scheme == "int8" else DEFAULT_GROUP, symmetric=True)
+
+
+def fit(chosen: WeightFormat, source: Any) -> Any:
+    """A matrix of a checkpoint in the chosen format: its own blocks where they are that already, else rounded anew."""
+    if isinstance(source, Quantized) and _is_of(source, chosen):
+        return source
+    values = dequantize(source) if isinstance(source, Quantized) else source
+    return quantize(chosen, values) if chosen.quantized else values
+
+
+def concatenate(parts: Sequence[Any]) -> Any:
+    """Matrices of one format below each other."""
+    if len(parts) == 1:
+        return parts[0]
+    if not isinstance(parts[0], Quantized):
+        return np.concatenate(parts)
+    minima = [part.minimum for part in parts]
+    return Quantized(
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.scale for part in parts]),
+        None if minima[0] is None else np.concatenate(minima),
+    )
+
+
+def _is_of(blocks: Quantized, chosen: WeightFormat) -> bool:
+    bits = 8 if max(-int(blocks.values.min()), int(blocks.values.max())) > 15 else 4
+    return (
+        chosen.dtype == f"int{bits}"
+        and blocks.scale.shape[1] == chosen.groups(blocks.values.shape[1])
+        and (blocks.minimum is None) == chosen.symmetric
+    )
