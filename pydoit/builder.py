@@ -62,6 +62,8 @@ class Builder:
         inputs: dict[str, dict[str, str]] = {}
         for stage, patterns in node.reads.items():
             result = self.result(node, stage)
+            if self._is_left_out(node, stage):
+                continue
             if result is None or not result.is_good:
                 return None, None
             inputs[stage] = {name: file.sha256 for name, file in select(result.files, patterns).items()}
@@ -90,6 +92,8 @@ class Builder:
     def _blocked(self, node: Node) -> Result | None:
         for stage in node.reads:
             result = self.result(node, stage)
+            if self._is_left_out(node, stage):
+                continue
             if result is not None and result.status == "deferred":
                 # Only a stage that is itself what cannot run here has a key: the first of a chain is named.
                 reason = result.reason if result.key is None else f"{stage} is deferred: {result.reason}"
@@ -97,6 +101,11 @@ class Builder:
             if result is not None and result.status in ("failed", "skipped"):
                 return Result(node.stage, "skipped", reason=f"{stage} {result.status}")
         return None
+
+    def _is_left_out(self, node: Node, stage: str) -> bool:
+        """Whether the node does without an upstream stage that cannot run here."""
+        result = self.result(node, stage)
+        return stage in node.optional and result is not None and result.status == "deferred"
 
     def _build(self, node: Node, tick: Tick) -> Result:
         document, key = self.identify(node)
@@ -117,7 +126,7 @@ class Builder:
             inputs = self.lay_out(node, folder / "inputs")
             out = folder / "out"
             out.mkdir()
-            job = make_job(node.stage, node.spec, inputs, out, self.workspace.root)
+            job = make_job(node.module, node.spec, inputs, out, self.workspace.root)
             outcome = self._run(node, job, folder, tick)
             status, reason = outcome.result["status"], outcome.result.get("reason", "")
             measurements = outcome.result.get("measurements", {})
@@ -154,6 +163,8 @@ class Builder:
         """Views of the inputs, as folders of links: a stage sees the files that its key names, and no others."""
         inputs: dict[str, Path] = {}
         for stage, patterns in node.reads.items():
+            if self._is_left_out(node, stage):
+                continue
             view = inputs[stage] = folder / stage
             view.mkdir(parents=True)
             result = self.results[node.recipe, stage]

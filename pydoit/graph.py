@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydoit import passes, sources, target, tools
+from pydoit import language, passes, sources, target, tools
 from pydoit.errors import UserError
 from pydoit.nodes import Node
 from pydoit.recipe import Recipe
 from pydoit.recipes import LoadedRecipe
-from pydoit.stages import STAGES, load_stage
+from pydoit.stages import LANGUAGE_STAGES, STAGES, implementation, load_stage
 from pydoit.workspace import Workspace
 
 
@@ -26,13 +26,18 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
     files = _files(workspace, recipe)
     nodes = {}
     for stage in STAGES:
-        module = load_stage(stage)
+        chosen = implementation(stage, is_language=recipe.model.is_language)
+        module = load_stage(chosen)
+        spec = module.Spec.model_validate(_spec(stage, loaded, resolved, files)).model_dump(mode="json")
+        more_tools = module.tools(spec) if hasattr(module, "tools") else ()
         nodes[stage] = Node(
             recipe=loaded.name,
             stage=stage,
-            spec=module.Spec.model_validate(_spec(stage, loaded, resolved, files)).model_dump(mode="json"),
-            reads={name: tuple(patterns) for name, patterns in module.READS.items()},
-            tools=tuple(module.TOOLS),
+            implementation="" if chosen == stage else chosen,
+            spec=spec,
+            reads=_reads(stage, recipe, module),
+            optional=tuple(getattr(module, "OPTIONAL", ())),
+            tools=(*module.TOOLS, *more_tools),
             after=("verify", "profile") if stage == "package" else (),
             modules=_modules(stage, recipe),
             files=_files_of(stage, files),
@@ -51,8 +56,12 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
         remote = recipe.model.path is not None and not sources.is_local(recipe.model.path)
         reference = {key: model[key] for key in ("path", "revision", "sha256")} if remote else {}
         return {**reference, "packages": model["packages"]}
+    if stage == "tokenizer":
+        return {"source": model["source"]}
+    if recipe.model.is_language and stage in LANGUAGE_STAGES:
+        return language.stage_values(stage, recipe, where["target"], _passes(recipe))
     if stage == "import":
-        return {key: value for key, value in model.items() if key not in ("path", "revision", "sha256", "packages")}
+        return {key: value for key, value in model.items() if key not in ("path", "revision", "sha256", "packages", "config", "kv_cache")}
     if stage == "optimize":
         return {"passes": _passes(recipe), **where}
     if stage == "tune":
@@ -67,7 +76,7 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
     if stage in ("compile", "weights"):
         return where
     if stage == "verify":
-        return {**recipe.verify.model_dump(mode="json", exclude={"dataset"}), "dataset": _dataset(recipe),
+        return {**recipe.verify.model_dump(mode="json", exclude={"dataset", "language"}), "dataset": _dataset(recipe),
                 "model": _spec("import", loaded, resolved, files), **where}  # fmt: skip
     if stage == "profile":
         profile = recipe.profile.model_dump(mode="json")
@@ -84,11 +93,27 @@ def _dataset(recipe: Recipe) -> str | None:
 def _passes(recipe: Recipe) -> list[Any]:
     if recipe.passes.order is not None:
         return [{"name": use.name, **use.options} if use.options else use.name for use in recipe.passes.order]
-    return list(passes.PRESETS[recipe.passes.preset or "O2"])
+    preset = recipe.passes.preset or "O2"
+    if recipe.model.is_language:
+        return list(passes.LANGUAGE_PRESETS[recipe.target.kind][preset])
+    return list(passes.PRESETS[preset])
+
+
+def _reads(stage: str, recipe: Recipe, module: Any) -> dict[str, tuple[str, ...]]:
+    """What the stage reads upstream; a config of the workspace and seeded weights need no file of the model."""
+    reads = {name: tuple(patterns) for name, patterns in module.READS.items()}
+    if not recipe.model.is_language:
+        return reads
+    without = (stage == "import" and recipe.model.config) or (stage in ("weights", "verify") and recipe.model.weights)
+    if without or recipe.model.path is None:
+        reads.pop("fetch", None)
+    return reads
 
 
 def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
-    named = {"records": recipe.tune.records}
+    named = {"records": recipe.tune.records, "config": recipe.model.config}
+    if recipe.verify.language.text and ":" not in recipe.verify.language.text:
+        named["text"] = recipe.verify.language.text
     if recipe.verify.dataset and ":" not in recipe.verify.dataset:
         named["dataset"] = recipe.verify.dataset
     found = {}
@@ -100,16 +125,16 @@ def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
 
 
 def _files_of(stage: str, files: Mapping[str, Path]) -> dict[str, Path]:
-    wanted = {"tune": "records", "verify": "dataset"}.get(stage)
-    return {wanted: files[wanted]} if wanted in files and wanted is not None else {}
+    wanted = {"tune": ("records",), "verify": ("dataset", "text"), "import": ("config",)}.get(stage, ())
+    return {name: files[name] for name in wanted if name in files}
 
 
 def _modules(stage: str, recipe: Recipe) -> tuple[str, ...]:
     names: list[str] = []
     if stage in ("import", "verify") and recipe.model.factory:
         names.append(recipe.model.factory)
-    if stage == "verify" and recipe.verify.dataset and ":" in recipe.verify.dataset:
-        names.append(recipe.verify.dataset)
+    if stage == "verify":
+        names += [name for name in (recipe.verify.dataset, recipe.verify.language.text) if name and ":" in name]
     if stage == "optimize":
         names += [use.name for use in recipe.passes.order or () if ":" in use.name]
     return tuple(name.partition(":")[0] for name in names)

@@ -24,6 +24,10 @@ class Node:
     """The stage's `Spec` as JSON values: what it reads of the recipe."""
     reads: Mapping[str, tuple[str, ...]]
     """Upstream stage -> patterns of the files that are read; they are part of the key."""
+    implementation: str = ""
+    """Name of the module that does the work; the stage's own when empty."""
+    optional: tuple[str, ...] = ()
+    """Stages of `reads` that may be deferred: then nothing of them is read."""
     tools: tuple[str, ...] = ()
     """Distributions (and "c++") whose versions belong to the key."""
     after: tuple[str, ...] = ()
@@ -36,6 +40,11 @@ class Node:
     """fetch only: a model of the workspace, read in place."""
     hardware: Mapping[str, str] = field(default_factory=dict)
     """The hardware that the result depends on."""
+
+    @property
+    def module(self) -> str:
+        """Name of the stage's module."""
+        return self.implementation or self.stage
 
     @property
     def upstream(self) -> tuple[str, ...]:
@@ -70,7 +79,7 @@ class Documents:
             "tools": {name: tools.version(name) for name in node.tools},
             "environment": tools.keyed_environment(),
             "hardware": dict(node.hardware),
-            "code": self._own_code(node.stage),
+            "code": self._own_code(node.module),
             "modules": {name: self._module(name) for name in node.modules},
         }
 

@@ -65,6 +65,21 @@ class Dim(Frozen):
     """Largest extent that the library serves."""
 
 
+class KvCache(Frozen):
+    """[model.kv_cache]: the paged cache of keys and values; it makes a transformers model a language model."""
+
+    tokens: Annotated[int, Field(ge=1, le=2**24, strict=True)] = 4096
+    """Capacity in tokens over all sequences, rounded up to whole pages."""
+    sequences: Annotated[int, Field(ge=1, le=4096, strict=True)] = 8
+    """Most sequences at a time."""
+    page_size: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16
+    """Tokens of a page."""
+    prefill_chunk: Annotated[int, Field(ge=1, le=65536, strict=True)] = 512
+    """Most tokens of a prompt that one call takes; longer prompts are taken in chunks."""
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None
+    """Element type of keys and values; that of [target] precision when left out."""
+
+
 class Package(Frozen):
     """[[model.packages]]: a wheel with Python code that the factory imports; it is seen by the model's own stages only."""
 
@@ -78,7 +93,7 @@ class Model(Frozen):
     """[model]: where the model comes from and what goes in and out."""
 
     source: Literal["torch", "transformers", "onnx", "gguf", "torchscript"]
-    """`torch`: a factory makes the module; `transformers`: a config and safetensors; `onnx`: a file."""
+    """`torch`: a factory makes the module; `transformers`: a config and safetensors; `onnx`, `gguf`: a file."""
     path: str | None = None
     """A folder or file of the workspace, `pypi:NAME==VERSION#path/in/wheel`, `hf:org/name` or `https://...`."""
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
@@ -105,6 +120,15 @@ class Model(Frozen):
     """Inputs bound to a constant."""
     trusted: bool = False
     """The file is a program that may be run on the building machine; `torchscript` only, which needs it."""
+    config: Annotated[str, Field(min_length=1)] | None = None
+    """A language model's config.json in the workspace: the library is then compiled without the model's files."""
+    kv_cache: KvCache | None = None
+    """The paged cache of keys and values; `gguf`, and `transformers` models that generate text."""
+
+    @property
+    def is_language(self) -> bool:
+        """Whether the library generates text: prefill and decode over a paged cache."""
+        return self.source == "gguf" or self.kv_cache is not None
 
     @field_validator("path")
     @classmethod
@@ -235,6 +259,29 @@ class Tolerance(Frozen):
     """Largest difference relative to the reference's largest magnitude."""
     cosine: Annotated[float, Field(ge=-1, le=1)] = 0.99999
     """Least cosine similarity of an output."""
+    greedy: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Language models: least part of the greedy continuations' tokens that equal the reference's."""
+    top1: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Language models: least part of the text's positions where both find the same token likeliest."""
+    divergence: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Language models: largest mean Kullback-Leibler divergence from the reference, in nats a token."""
+    perplexity: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Language models: largest relative difference of the text's perplexity, e.g. 0.005."""
+
+
+class LanguageVerify(Frozen):
+    """[verify.language]: what a language model is compared on."""
+
+    text: Annotated[str, Field(min_length=1)] | None = None
+    """A UTF-8 file of the workspace or `module:callable` that returns text; seeded random tokens when left out."""
+    windows: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 4
+    """Pieces of the text on which perplexity, agreement and divergence are measured."""
+    window: Annotated[int, Field(ge=2, le=1_000_000, strict=True)] = 512
+    """Tokens of a piece."""
+    prompts: tuple[str, ...] = ()
+    """Prompts that are continued greedily by both; beginnings of the text when left out."""
+    greedy_tokens: Annotated[int, Field(ge=0, le=100_000, strict=True)] = 32
+    """Tokens of each continuation."""
 
 
 class Verify(Frozen):
@@ -250,6 +297,8 @@ class Verify(Frozen):
     """`module:callable` or an .npz file of the workspace; seeded random inputs when left out."""
     tolerance: Tolerance = Field(default_factory=lambda: Tolerance())
     """Bounds by metric."""
+    language: LanguageVerify = Field(default_factory=lambda: LanguageVerify())
+    """What a language model is compared on."""
 
 
 class Profile(Frozen):
@@ -260,7 +309,7 @@ class Profile(Frozen):
     repeat: Annotated[int, Field(ge=3, le=1_000_000, strict=True)] = 30
     """Timed calls."""
     shapes: dict[Symbol, tuple[Extent, ...]] = Field(default_factory=dict)
-    """Extents to sweep for symbolic dimensions."""
+    """Extents to sweep for symbolic dimensions; language models have `prompt`, `context` and `sequences`."""
 
 
 class Gate(Frozen):

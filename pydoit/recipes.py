@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from pydoit import passes, sources, target
+from pydoit import language, passes, sources, target
 from pydoit.errors import ModelBuildError, RecipeError
 from pydoit.loading import Document
 from pydoit.nearest import nearest
@@ -46,13 +46,12 @@ LATER = "is not supported yet; remove it"
 
 def unsupported(recipe: Recipe) -> Iterator[Fault]:
     """Features of the schema that this version does not have; refused by name, never ignored."""
-    model, precision = recipe.model, recipe.target.precision
+    other, precision = not recipe.model.is_language, recipe.target.precision
     quantization = recipe.quantization.scheme if recipe.quantization is not None else ""
     refusals: tuple[tuple[bool, KeyPath, str], ...] = (
-        (model.source == "gguf", ("model", "source"), f"{model.source} {LATER}, or convert it to ONNX"),
-        (recipe.target.kind == "cuda", ("target", "kind"), f'target: cuda {LATER}; use kind = "cpu"'),
-        (precision != "float32", ("target", "precision"), f"target: {precision} {LATER}"),
-        (bool(quantization), ("quantization", "scheme"), f"quantization: {quantization} {LATER}"),
+        (other and recipe.target.kind == "cuda", ("target", "kind"), f'target: cuda {LATER}; use kind = "cpu"'),
+        (other and precision != "float32", ("target", "precision"), f"target: {precision} {LATER}"),
+        (other and bool(quantization), ("quantization", "scheme"), f"quantization: {quantization} {LATER}"),
         (recipe.passes.check is not None, ("passes", "check"), f"passes: check {LATER}"),
     )
     yield from ((path, text) for applies, path, text in refusals if applies)
@@ -66,8 +65,11 @@ def unsupported(recipe: Recipe) -> Iterator[Fault]:
 
 def inconsistent(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
     """What single fields cannot show: contradictions, missing files, unknown passes and targets."""
+    if recipe.model.is_language:
+        yield from language.faults(recipe)
+    else:
+        yield from _input_faults(recipe)
     yield from _model_faults(recipe)
-    yield from _input_faults(recipe)
     yield from _file_faults(recipe, workspace)
     yield from _pass_faults(recipe)
     try:
@@ -85,13 +87,15 @@ def _model_faults(recipe: Recipe) -> Iterator[Fault]:
          'is missing; name the callable that makes the module, "package.module:callable"'),
         (not is_torch and model.factory is not None, ("model", "factory"),
          f'does not go with source = "{source}"; remove it or set source = "torch"'),
-        (not is_torch and model.path is None, ("model", "path"), f'is missing; source = "{source}" needs one'),
+        (not is_torch and model.path is None and not model.is_language, ("model", "path"), f'is missing; source = "{source}" needs one'),
         (is_script and not model.trusted, ("model", "trusted"),
          "a TorchScript file is a program; set it to true if you trust its author"),
         (not is_script and model.trusted, ("model", "trusted"),
          f'goes with source = "torchscript" only; source = "{source}" runs no program of the file; remove it'),
         ((is_onnx or is_script) and model.weights is not None, ("model", "weights"),
          "random weights need an architecture from torch or transformers; remove it"),
+        (model.config is not None and not model.is_language, ("model", "config"),
+         "goes with language models only; remove it, or add [model.kv_cache]"),
         (model.calibrate_batch_norm is not None and model.weights is None, ("model", "calibrate_batch_norm"),
          'goes with weights = "random:SEED" only; remove it'),
         (not is_onnx and reference == "onnxruntime", ("verify", "reference"),
@@ -155,14 +159,18 @@ def _size_fault(name: str, item: Input, dims: Mapping[str, Dim]) -> Iterator[Fau
 def _file_faults(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
     if recipe.model.path and sources.is_local(recipe.model.path):
         yield from _missing(workspace, ("model", "path"), recipe.model.path)
-    dataset = recipe.verify.dataset
-    if dataset and ":" not in dataset:
-        yield from _missing(workspace, ("verify", "dataset"), dataset)
+    if recipe.model.config:
+        yield from _missing(workspace, ("model", "config"), recipe.model.config)
+    dataset, text = recipe.verify.dataset, recipe.verify.language.text
+    for key, named in ((("verify", "dataset"), dataset), (("verify", "language", "text"), text)):
+        if named and ":" not in named:
+            yield from _missing(workspace, key, named)
     if recipe.tune.records and workspace.inside(recipe.tune.records) is None:
         yield ("tune", "records"), f"{recipe.tune.records!r} leaves the workspace; name a file inside it"
     elif recipe.tune.records and (workspace.root / recipe.tune.records).is_dir():
         yield ("tune", "records"), f"{recipe.tune.records!r} is a folder; name a .json file"
-    for path, name in ((("model", "factory"), recipe.model.factory), (("verify", "dataset"), dataset)):
+    for path, name in ((("model", "factory"), recipe.model.factory), (("verify", "dataset"), dataset),
+                       (("verify", "language", "text"), text)):  # fmt: skip
         if name and ":" in name and not name.partition(":")[0].replace("_", "a").replace(".", "a").isalnum():
             yield path, f"{name!r} is malformed; write package.module:callable"
 

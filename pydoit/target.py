@@ -82,7 +82,9 @@ def make_tvm_target(target: ResolvedTarget) -> Any:
     from pydoit.tvm_compat import Target
 
     if target.kind == "cuda":
-        return Target({"kind": "cuda", "arch": target.arch, "host": {"kind": "llvm", "mcpu": "x86-64-v3"}})
+        limits = {"max_threads_per_block": 1024, "thread_warp_size": 32, "max_shared_memory_per_block": 49152}
+        host = {"kind": "llvm", "mcpu": "x86-64-v3"}
+        return Target({"kind": "cuda", "arch": target.arch, **limits, "host": host})
     if target.arch == "generic":
         return Target({"kind": "llvm"})
     return Target({"kind": "llvm", "mcpu": target.arch})

@@ -24,6 +24,7 @@ DESCRIPTIONS = {
     "tune": "match the tuning records with the module",
     "compile": "module and records -> lib.so",
     "weights": "parameters -> the weights that the library takes",
+    "tokenizer": "the model's tokenizer, as the artifact carries it",
     "verify": "compare the library with the reference",
     "profile": "measure latency, throughput and memory",
     "package": "assemble and publish the artifact",

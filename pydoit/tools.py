@@ -13,6 +13,7 @@ from pathlib import Path
 from pydoit.digest import hash_bytes
 
 CXX = "c++"
+NVCC = "nvcc"
 ABSENT = "absent"
 
 # What a worker may see of the environment; everything else is dropped, so that it cannot change a result.
@@ -45,9 +46,11 @@ def keyed_environment() -> dict[str, str]:
 
 @cache
 def version(name: str) -> str:
-    """Version of an installed distribution, of the C++ compiler for `c++`, or "absent"."""
+    """Version of an installed distribution, of the C++ compiler for `c++`, of CUDA's for `nvcc`, or "absent"."""
     if name == CXX:
         return compiler_version()
+    if name == NVCC:
+        return nvcc_version()
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -69,6 +72,30 @@ def compiler_version() -> str:
         return ABSENT
     linker = _first_line([path, "-Wl,--version"])
     return f"{_first_line([path, '--version'])}; {linker}"
+
+
+def cuda_toolkit() -> Path | None:
+    """CUDA's folder, with nvcc and headers: $CUDA_HOME, that of nvcc, or /usr/local/cuda; None without one."""
+    nvcc = shutil.which("nvcc")
+    places = [os.environ.get("CUDA_HOME"), str(Path(nvcc).resolve().parents[1]) if nvcc else None, "/usr/local/cuda"]
+    for place in places:
+        if place and Path(place, "bin", NVCC).is_file() and Path(place, "include", "cuda_runtime.h").is_file():
+            return Path(place)
+    return None
+
+
+@cache
+def nvcc_version() -> str:
+    """Release and build of nvcc; "absent" without a toolkit."""
+    toolkit = cuda_toolkit()
+    if toolkit is None:
+        return ABSENT
+    try:
+        result = subprocess.run([toolkit / "bin" / NVCC, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ABSENT
+    lines = [line.strip() for line in result.stdout.splitlines() if "release" in line or line.startswith("Build")]
+    return "; ".join(lines) or ABSENT
 
 
 def _first_line(command: list[str]) -> str:

@@ -31,11 +31,12 @@ def fill(model: torch.nn.Module, seed: int) -> None:
         for name, tensor in model.state_dict().items():
             if tensor.is_floating_point():
                 owner, _, leaf = name.rpartition(".")
-                values = _values(seed, name, leaf, tuple(tensor.shape), owner in norms, owner in embeddings)
-                tensor.copy_(torch.from_numpy(values))
+                filled = values(seed, name, leaf, tuple(tensor.shape), owner in norms, owner in embeddings)
+                tensor.copy_(torch.from_numpy(filled))
 
 
-def _values(seed: int, name: str, leaf: str, shape: tuple[int, ...], is_norm: bool, is_embedding: bool) -> NDArray[np.float32]:
+def values(seed: int, name: str, leaf: str, shape: tuple[int, ...], is_norm: bool, is_embedding: bool) -> NDArray[np.float32]:
+    """The values of the tensor called `name`, whose last part is `leaf`."""
     if len(shape) < 2:
         one = is_norm and leaf in ("weight", "running_var")
         return np.full(shape, 1.0 if one else 0.0, dtype=np.float32)

@@ -136,6 +136,35 @@ PRESETS: Mapping[str, tuple[Entry, ...]] = {
 }
 
 
+_LANGUAGE_ORDER: tuple[Entry, ...] = (
+    "CanonicalizeBindings",
+    "EliminateCommonSubexpr",
+    "DeadCodeElimination",
+    "LegalizeOps",
+    "AnnotateTIROpPattern",
+    "FuseOps",
+    "FuseTIR",
+    "DeadCodeElimination",
+    "RewriteDataflowReshape",
+)
+
+# Language models bring their matrix products, attention and norms as kernels; passes arrange what lies between.
+LANGUAGE_PRESETS: Mapping[str, Mapping[str, tuple[Entry, ...]]] = {
+    "cpu": {
+        "O0": ("LegalizeOps", "RewriteDataflowReshape"),
+        "O1": _LANGUAGE_ORDER,
+        "O2": _LANGUAGE_ORDER,
+        "O3": _LANGUAGE_ORDER,
+    },
+    "cuda": {
+        "O0": ("LegalizeOps", "RewriteDataflowReshape"),
+        "O1": _LANGUAGE_ORDER,
+        "O2": ("FuseTransposeMatmul", *_LANGUAGE_ORDER),
+        "O3": ("FuseTransposeMatmul", *_LANGUAGE_ORDER),
+    },
+}
+
+
 def split_use(use: Entry) -> tuple[str, dict[str, Any]]:
     """Return name and options of one entry of an order."""
     if isinstance(use, str):

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pydoit.frozen import Frozen
 
-STAGES = ("fetch", "import", "optimize", "tune", "compile", "weights", "verify", "profile", "package")
+STAGES = ("fetch", "import", "optimize", "tune", "compile", "weights", "tokenizer", "verify", "profile", "package")
+
+# Language models differ in what these stages do; each has its own module of the same shape.
+LANGUAGE_STAGES = frozenset({"import", "optimize", "weights", "verify", "profile"})
 
 # Stages whose numbers other work on the machine would distort: they run alone.
 MEASURING = frozenset({"profile"})
@@ -31,11 +34,16 @@ class Stage(Protocol):
         ...
 
 
-def module_name(stage: str) -> str:
+def implementation(stage: str, *, is_language: bool) -> str:
+    """Name of the module that does a stage's work."""
+    return f"language_{stage}" if is_language and stage in LANGUAGE_STAGES else stage
+
+
+def module_name(implementation: str) -> str:
     """Full name of a stage's module; `import` is a keyword, so its module is `import_`."""
-    return f"pydoit.stages.{'import_' if stage == 'import' else stage}"
+    return f"pydoit.stages.{'import_' if implementation == 'import' else implementation}"
 
 
-def load_stage(stage: str) -> Any:
+def load_stage(implementation: str) -> Any:
     """The module of a stage (a `Stage`)."""
-    return importlib.import_module(module_name(stage))
+    return importlib.import_module(module_name(implementation))

@@ -22,8 +22,15 @@ class Spec(Frozen):
     """Kind and arch; the number of threads does not change the code."""
 
 
+def tools(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tools that this target takes beside `TOOLS`."""
+    return ("triton", "nvcc") if spec["target"]["kind"] == "cuda" else ()
+
+
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
-    """Write lib.so, which exports `main`."""
+    """Write lib.so, which exports the module's functions."""
+    if spec.target.kind == "cuda":
+        return _run_cuda(spec, inputs, out)
     from pydoit.kernels.apply import schedule_module
     from pydoit.kernels.lowering import compile_module
     from pydoit.records import read_records
@@ -40,8 +47,32 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     scheduled = time.perf_counter()
     progress(f"generate code for {summary['functions']} functions")
     compile_module(module, target).export_library(str(out / "lib.so"))
+    return {**summary, **_measured(started, scheduled, out)}
+
+
+def _run_cuda(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
+    from pydoit.kernels import cuda
+
+    toolkit = cuda.find_toolkit()
+    with cuda.scratch() as folder:
+        cuda.prepare(toolkit, folder)
+        from pydoit.tvm_compat import load_json, relax
+
+        module = load_json((inputs["optimize"] / "module.json").read_text(encoding="utf-8"))
+        target = make_tvm_target(spec.target)
+        started = time.perf_counter()
+        with target:
+            module = relax.transform.RewriteDataflowReshape()(relax.transform.LegalizeOps()(module))
+        progress("schedule functions")
+        module, summary = cuda.schedule_module(module, target)
+        scheduled = time.perf_counter()
+        progress(f"generate machine code for {summary['functions']} functions")
+        report = cuda.export(module, target, spec.target.arch, toolkit, folder, out / "lib.so")
+    return {**summary, **report, **_measured(started, scheduled, out)}
+
+
+def _measured(started: float, scheduled: float, out: Path) -> dict[str, Any]:
     return {
-        **summary,
         "schedule_seconds": round(scheduled - started, 3),
         "codegen_seconds": round(time.perf_counter() - scheduled, 3),
         "library_bytes": (out / "lib.so").stat().st_size,

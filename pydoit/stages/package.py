@@ -15,23 +15,14 @@ from pydoit.keys import pretty
 from pydoit.target import ResolvedTarget
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi")
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "chat_template.jinja",
-)
 READS = {
-    "fetch": tuple(f"model/{name}" for name in TOKENIZER_FILES),
+    "tokenizer": ("*",),
     "optimize": ("spec.json",),
     "compile": ("lib.so",),
     "weights": ("model.safetensors",),
 }
+OPTIONAL = ("tokenizer", "weights")
+"""What an artifact may lack where its source cannot be reached; the manifest then says that it is deferred."""
 
 
 class Spec(Frozen):
@@ -45,17 +36,19 @@ class Spec(Frozen):
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Copy lib.so, weights/ and tokenizer/, and write manifest.json; no times, paths or hosts in it."""
-    (out / "weights").mkdir()
     shutil.copyfile(inputs["compile"] / "lib.so", out / "lib.so")
-    shutil.copyfile(inputs["weights"] / "model.safetensors", out / "weights" / "model.safetensors")
-    _copy_tokenizer(inputs.get("fetch"), out / "tokenizer")
+    if "weights" in inputs:
+        (out / "weights").mkdir()
+        shutil.copyfile(inputs["weights"] / "model.safetensors", out / "weights" / "model.safetensors")
+    _copy_files(inputs.get("tokenizer"), out / "tokenizer")
     described = json.loads((inputs["optimize"] / "spec.json").read_bytes())
     manifest = {
         "schema": 1,
         "recipe": spec.recipe,
         "target": spec.target.model_dump(),
         "library": _file(out, "lib.so"),
-        "weights": [_file(out, "weights/model.safetensors")],
+        "weights": [_file(out, "weights/model.safetensors")] if "weights" in inputs else [],
+        "deferred": [stage for stage in OPTIONAL if stage not in inputs],
         "entry": described["entry"],
         "dims": described["dims"],
         "inputs": described["inputs"],
@@ -63,16 +56,17 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         "params": described["weights"],
         "toolchain": {name: importlib.metadata.version(name) for name in TOOLS},
     }
+    if "language" in described:
+        manifest["language"] = described["language"]
     (out / "manifest.json").write_bytes(pretty(manifest))
     return {"bytes": sum(path.stat().st_size for path in out.rglob("*") if path.is_file())}
 
 
-def _copy_tokenizer(fetched: Path | None, folder: Path) -> None:
-    found = [fetched / "model" / name for name in TOKENIZER_FILES] if fetched else []
-    for path in found:
-        if path.is_file():
-            folder.mkdir(exist_ok=True)
-            shutil.copyfile(path, folder / path.name)
+def _copy_files(source: Path | None, folder: Path) -> None:
+    """The files of `source` into a new `folder`; nothing where there are none."""
+    for path in sorted(source.iterdir()) if source is not None else ():
+        folder.mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / path.name)
 
 
 def _file(folder: Path, name: str) -> dict[str, Any]:

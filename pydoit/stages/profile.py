@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from pydoit.frozen import Frozen
 from pydoit.importers.spec import Dim, Input
+from pydoit.measure import peak_memory, reset_peak_memory, statistics
 from pydoit.target import ResolvedTarget
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
@@ -46,18 +46,18 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     largest = {name: dim.max for name, dim in spec.dims.items()}
     sample = random_sample(spec.inputs, spec.seed, 0, largest)
-    _reset_peak_memory()
+    resetpeak_memory()
     started = time.perf_counter()
     model = open_model(inputs, spec.target.threads)
     loaded = time.perf_counter()
     model.bind(sample)()
     first_call = time.perf_counter() - loaded
     times = _times(model, sample, spec)
-    peak = _peak_memory()
+    peak = peak_memory()
     return {
         "device": _device(),
         "threads": spec.target.threads or len(os.sched_getaffinity(0)),
-        "latency_ms": _statistics(times),
+        "latency_ms": statistics(times),
         "throughput": 1000.0 / fmean(times),
         "peak_memory_bytes": peak,
         "load_ms": (loaded - started) * 1000.0,
@@ -73,7 +73,7 @@ def _measured_at(model: Any, spec: Spec, extents: dict[str, int]) -> dict[str, A
     from pydoit.random_tensors import random_sample
 
     times = _times(model, random_sample(spec.inputs, spec.seed, 0, extents), spec)
-    return {"extents": extents, "latency_ms": _statistics(times), "throughput": 1000.0 / fmean(times)}
+    return {"extents": extents, "latency_ms": statistics(times), "throughput": 1000.0 / fmean(times)}
 
 
 def _combinations(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
@@ -96,19 +96,6 @@ def _milliseconds(call: Any) -> float:
     return (time.perf_counter() - start) * 1000.0
 
 
-def _statistics(times: list[float]) -> dict[str, float | int]:
-    ordered = sorted(times)
-    rank = math.ceil(0.95 * len(ordered)) - 1
-    return {
-        "median": median(ordered),
-        "p95": ordered[rank],
-        "min": ordered[0],
-        "mean": fmean(ordered),
-        "max": ordered[-1],
-        "n": len(ordered),
-    }
-
-
 def _kernels(model: Any, sample: dict[str, Any]) -> list[dict[str, Any]]:
     """The slowest kernels of one traced run: name, calls, milliseconds and share of all kernels."""
     totals: dict[str, list[float]] = {}
@@ -123,22 +110,3 @@ def _device() -> str:
     from pydoit.tools import cpu_name
 
     return cpu_name()
-
-
-def _reset_peak_memory() -> None:
-    """Forget the peak so far (Linux), so that what was imported and freed before does not count."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
-def _peak_memory() -> int:
-    """Largest resident size of this process in bytes: library, weights, workspace and the Python process itself."""
-    try:
-        status = Path("/proc/self/status").read_text()
-        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,189 @@
+"""Checkpoints read tensor by tensor: sharded safetensors, GGUF, or values made from a seed and each tensor's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydoit.errors import UserError
+from pydoit.models.config import DecoderConfig, decoder_config, read_values
+from pydoit.models.parameters import checkpoint_shapes, gguf_name
+
+SHOWN = 10
+"""Names that a message lists."""
+
+
+class Checkpoint(Protocol):
+    """A source of tensors by the names of a transformers checkpoint."""
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        """One tensor as float32."""
+
+    def blocks(self, name: str) -> Any:
+        """The tensor's own quantized blocks as a `Quantized`, or None where it has none that we keep."""
+
+
+def find_gguf(folder: Path) -> Path:
+    """The one GGUF file of a model's folder."""
+    found = sorted(folder.glob("*.gguf"))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise UserError(f"model.path: the model's folder has {names} with the suffix .gguf; name one GGUF file")
+    return found[0]
+
+
+def load_config(source: str, folder: Path, config: Path | None) -> DecoderConfig:
+    """The decoder's config: the recipe's own file, the folder's config.json, or the metadata of its GGUF file."""
+    return decoder_config(config_values(source, folder, config))
+
+
+def config_values(source: str, folder: Path, config: Path | None) -> Mapping[str, Any]:
+    """The same as transformers' values."""
+    if config is None and source == "gguf":
+        from pydoit.models.gguf_file import GgufFile
+
+        return GgufFile(find_gguf(folder)).config()
+    path = folder / "config.json" if config is None else config
+    if not path.is_file():
+        raise UserError("model.path: there is no config.json in the model's folder; name one as model.config")
+    return read_values(path)
+
+
+def open_checkpoint(source: str, folder: Path, seed: int | None, config: DecoderConfig) -> Checkpoint:
+    """The weights' source; raises UserError that lists tensors which are missing, unknown or of another shape."""
+    if seed is not None:
+        return RandomCheckpoint(seed, config)
+    if source == "gguf":
+        return GgufCheckpoint(find_gguf(folder), config)
+    return SafetensorsCheckpoint(folder, config)
+
+
+class RandomCheckpoint:
+    """Seeded values, those that a transformers model gets from `pydoit.importers.random_weights.fill`."""
+
+    def __init__(self, seed: int, config: DecoderConfig) -> None:
+        self._seed = seed
+        self._shapes = checkpoint_shapes(config)
+        # A tied matrix has two names in a transformers model; the head's is the one that is filled last.
+        self._tied = {"model.embed_tokens.weight": "lm_head.weight"} if config.tied else {}
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        from pydoit.importers.random_weights import values
+
+        own = self._tied.get(name, name)
+        owner, _, leaf = own.rpartition(".")
+        is_norm = "norm" in owner.rpartition(".")[2]
+        return values(self._seed, own, leaf, self._shapes[name], is_norm, own == "model.embed_tokens.weight")
+
+    def blocks(self, name: str) -> Any:
+        return None
+
+
+class SafetensorsCheckpoint:
+    """A folder with model.safetensors, or shards and their index."""
+
+    def __init__(self, folder: Path, config: DecoderConfig) -> None:
+        from safetensors import SafetensorError, safe_open
+
+        files = _shards(folder)
+        self._files: dict[str, Any] = {}
+        found: dict[str, tuple[int, ...]] = {}
+        for path in files:
+            try:
+                opened = safe_open(path, framework="numpy")
+                for name in opened.keys():  # noqa: SIM118 - it is no mapping
+                    own = name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
+                    self._files[own] = (path, name)
+                    found[own] = tuple(opened.get_slice(name).get_shape())
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"model.path: {path.name} is no whole safetensors file ({error}); fetch it again") from error
+        expected = checkpoint_shapes(config)
+        if config.tied:
+            found.pop("lm_head.weight", None)
+        _check({name: shape for name, shape in found.items() if not name.endswith("rotary_emb.inv_freq")}, expected)
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        from pydoit.runtime.aligned import map_weights
+
+        path, own = self._files[name]
+        return np.asarray(map_weights(path)[own], dtype=np.float32)
+
+    def blocks(self, name: str) -> Any:
+        return None
+
+
+class GgufCheckpoint:
+    """A GGUF file; rows of queries and keys are put back into the order of transformers."""
+
+    def __init__(self, path: Path, config: DecoderConfig) -> None:
+        from pydoit.models.gguf_file import GgufFile
+
+        self._file = GgufFile(path)
+        self._heads = {"q_proj": config.heads, "k_proj": config.kv_heads} if config.architecture in ("llama", "mistral") else {}
+        expected = {gguf_name(name): shape for name, shape in checkpoint_shapes(config).items()}
+        found = {name: shape for name, shape in self._file.shapes().items() if name != "rope_freqs.weight"}
+        _check(found, expected)
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        from pydoit.models.gguf_file import unpermute
+
+        values = self._file.read(gguf_name(name))
+        heads = self._permuted(name)
+        return unpermute(values, heads) if heads else values
+
+    def blocks(self, name: str) -> Any:
+        """Q4_1, Q4_0 and Q8_0 as they are."""
+        from pydoit.models.gguf_file import unpermute
+
+        found = self._file.blocks(gguf_name(name))
+        heads = self._permuted(name)
+        return found.map(lambda rows: unpermute(rows, heads)) if found is not None and heads else found
+
+    def _permuted(self, name: str) -> int:
+        return next((heads for key, heads in self._heads.items() if f".{key}." in name), 0)
+
+
+def _shards(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            named: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"model.path: {index.name} is no index of shards ({error}); fetch it again") from error
+        files = [folder / name for name in sorted(set(named.values()))]
+        outside = [path.name for path in files if path.parent != folder]
+        lacking = [path.name for path in files if not path.is_file()]
+        if outside or lacking:
+            raise UserError(f"model.path: {index.name} names {', '.join(outside + lacking)}, not in its folder; fetch it again")
+        return files
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError('model.path: there is no *.safetensors in the model\'s folder; or set model.weights = "random:0"')
+    return files
+
+
+def _check(found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:
+    faults = {
+        "lacks": [name for name in expected if name not in found],
+        "has unknown": [name for name in found if name not in expected],
+        "has another shape for": [
+            f"{name} ({list(found[name])}, not {list(shape)})"
+            for name, shape in expected.items()
+            if name in found and tuple(found[name]) != tuple(shape)
+        ],
+    }
+    texts = [f"{what} {_listed(names)}" for what, names in faults.items() if names]
+    if texts:
+        raise UserError(f"model.path: the checkpoint {'; '.join(texts)}; use the config that belongs to it")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+

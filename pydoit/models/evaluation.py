@@ -1,0 +1,165 @@
+"""Figures of a compiled language model beside its reference: logits, continuations, divergence, perplexity, batching."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydoit.worker import progress
+
+if TYPE_CHECKING:
+    from pydoit.runtime.language import LanguageModel
+
+Ids = NDArray[np.int32]
+
+
+class Scorer(Protocol):
+    """What evaluation needs of a reference."""
+
+    def logits(self, tokens: Ids) -> NDArray[np.float32]:
+        """float32 [tokens, vocabulary]."""
+
+    def greedy(self, tokens: Ids, count: int) -> list[int]:
+        """The likeliest continuation."""
+
+
+def evaluate(
+    model: LanguageModel, reference: Scorer, pieces: Sequence[Ids], prompts: Sequence[Ids], greedy_tokens: int
+) -> dict[str, Any]:
+    """All figures; `pieces` are scored whole, `prompts` continued."""
+    measured = compare_scores(lambda piece: score(model, piece), reference.logits, pieces)
+    equal, total = 0, 0
+    for number, prompt in enumerate(prompts):
+        progress(f"continuation {number + 1} of {len(prompts)}")
+        ours, theirs = greedy(model, prompt, greedy_tokens), reference.greedy(prompt, greedy_tokens)
+        equal += sum(a == b for a, b in zip(ours, theirs, strict=True))
+        total += len(theirs)
+    return {
+        **measured,
+        "prompts": len(prompts),
+        "greedy": equal / total if total else None,
+        "chunked_max_abs": chunked_difference(model, pieces[0]),
+        "batched_max_abs": batched_difference(model, prompts),
+    }
+
+
+def compare_scores(ours: Any, theirs: Any, pieces: Sequence[Ids]) -> dict[str, Any]:
+    """Compare two functions from tokens to logits over pieces of text."""
+    totals = _Totals()
+    for number, piece in enumerate(pieces):
+        progress(f"piece {number + 1} of {len(pieces)}")
+        totals.add(ours(piece), theirs(piece), piece)
+    return totals.summary()
+
+
+class _Totals:
+    """Sums over positions, so that a window's logits need not be kept."""
+
+    def __init__(self) -> None:
+        self.samples = self.positions = self.agreeing = self.not_finite = self.predicted = 0
+        self.max_abs = self.max_rel = self.divergence = 0.0
+        self.losses = [0.0, 0.0]
+        self.cosine = 1.0
+        self.seen: set[bytes] = set()
+
+    def add(self, ours: NDArray[np.float32], theirs: NDArray[np.float32], tokens: Ids) -> None:
+        self.samples += 1
+        self.positions += len(tokens)
+        self.not_finite += int(np.count_nonzero(~np.isfinite(ours)))
+        difference = np.abs(ours - theirs)
+        self.max_abs = max(self.max_abs, float(difference.max()))
+        self.max_rel = max(self.max_rel, float(difference.max() / np.abs(theirs).max()))
+        products = np.einsum("ij,ij->i", ours, theirs)
+        norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+        self.cosine = min(self.cosine, float((products / np.maximum(norms, 1e-30)).min()))
+        self.agreeing += int(np.count_nonzero(ours.argmax(1) == theirs.argmax(1)))
+        log_ours, log_theirs = log_softmax(ours), log_softmax(theirs)
+        self.divergence += float((np.exp(log_theirs) * (log_theirs - log_ours)).sum())
+        following = np.arange(len(tokens) - 1)
+        self.predicted += len(following)
+        for index, log in enumerate((log_ours, log_theirs)):
+            self.losses[index] -= float(log[following, tokens[1:]].sum())
+        self.seen |= {theirs[0].tobytes(), theirs[-1].tobytes()}
+
+    def summary(self) -> dict[str, Any]:
+        perplexities = [float(np.exp(loss / self.predicted)) for loss in self.losses]
+        return {
+            "samples": self.samples,
+            "positions": self.positions,
+            "max_abs": self.max_abs,
+            "max_rel": self.max_rel,
+            "cosine": self.cosine,
+            "not_finite": self.not_finite,
+            "distinct_outputs": len(self.seen),
+            "top1": self.agreeing / self.positions,
+            "divergence": self.divergence / self.positions,
+            "perplexity": perplexities[0],
+            "reference_perplexity": perplexities[1],
+            "perplexity_change": abs(perplexities[0] / perplexities[1] - 1),
+        }
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Natural logarithm of the softmax over the last axis, in float64."""
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+
+
+def score(model: LanguageModel, tokens: Ids) -> NDArray[np.float32]:
+    """Logits after each token of one fresh sequence."""
+    sequence = model.add()
+    try:
+        return model.score(sequence, tokens)
+    finally:
+        model.drop(sequence)
+
+
+def greedy(model: LanguageModel, prompt: Ids, count: int) -> list[int]:
+    """The likeliest continuation of a prompt, by prefill and decode."""
+    sequence = model.add()
+    try:
+        chosen: list[int] = []
+        logits = model.prefill(sequence, prompt)
+        for _ in range(count):
+            chosen.append(int(logits.argmax()))
+            if len(chosen) < count:
+                logits = model.decode([sequence], chosen[-1:])[0]
+        return chosen
+    finally:
+        model.drop(sequence)
+
+
+def chunked_difference(model: LanguageModel, tokens: Ids) -> float:
+    """Largest difference of the last logits between a prompt given at once and in uneven pieces."""
+    whole, pieces = model.add(), model.add()
+    try:
+        prompt = tokens[: min(len(tokens), model.chunk, model.capacity // 2 - 32)]
+        expected = model.prefill(whole, prompt)
+        for part in np.split(prompt, [1, 1 + len(prompt) // 3]):
+            if len(part):
+                found = model.prefill(pieces, part)
+        return float(np.abs(found - expected).max())
+    finally:
+        model.drop(whole)
+        model.drop(pieces)
+
+
+def batched_difference(model: LanguageModel, prompts: Sequence[Ids]) -> float | None:
+    """Largest difference of logits between sequences decoded together and one at a time; None with one sequence only."""
+    used = [prompt for prompt in prompts[: model.sequences // 2] if len(prompt)]
+    if len(used) < 2:
+        return None
+    alone, together = [[model.add() for _ in used] for _ in range(2)]
+    try:
+        for sequences in (alone, together):
+            for sequence, prompt in zip(sequences, used, strict=True):
+                model.prefill(sequence, prompt)
+        last = [int(prompt[0]) for prompt in used]
+        expected = np.concatenate([model.decode([one], [token]) for one, token in zip(alone, last, strict=True)])
+        return float(np.abs(model.decode(together, last) - expected).max())
+    finally:
+        for sequence in (*alone, *together):
+            model.drop(sequence)

@@ -1,0 +1,27 @@
+"""optimize, language models: the recipe's passes over prefill, decode and the rest; weights are laid out already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydoit.keys import pretty
+from pydoit.stages import optimize
+
+TOOLS = optimize.TOOLS
+READS = optimize.READS
+Spec = optimize.Spec
+
+
+def run(spec: optimize.Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
+    """Write module.json, spec.json and passes.json."""
+    from pydoit.tvm_compat import load_json, relax, save_json
+
+    module = load_json((inputs["import"] / "module.json").read_text(encoding="utf-8"))
+    module, log, seconds = optimize.run_passes(spec, module)
+    (out / "module.json").write_text(save_json(module), encoding="utf-8")
+    (out / "spec.json").write_bytes((inputs["import"] / "spec.json").read_bytes())
+    (out / "passes.json").write_bytes(pretty({"schema": 1, "passes": log}))
+    functions = sum(not isinstance(function, relax.Function) for _, function in module.functions_items())
+    return {"pass_seconds": seconds, "functions": functions}

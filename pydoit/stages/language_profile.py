@@ -1,0 +1,113 @@
+"""profile, language models: prefill and decode speed over prompt lengths, contexts and batch sizes, memory and kernels."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydoit.frozen import Frozen
+from pydoit.measure import peak_memory, reset_peak_memory, statistics
+from pydoit.models.spec import CacheSpec
+from pydoit.target import ResolvedTarget
+from pydoit.worker import progress
+
+TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
+READS = {"optimize": ("spec.json",), "compile": ("lib.so",), "weights": ("model.safetensors",)}
+PROMPTS, CONTEXTS, SEQUENCES = (128,), (128,), (1,)
+"""What is measured when the recipe names nothing."""
+
+
+class Spec(Frozen):
+    """How speed is measured."""
+
+    cache: CacheSpec
+    """Bounds of what can be measured."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    """`prompt`: tokens; `context`: tokens before the decoded one; `sequences`: decoded at a time."""
+    seed: int = 0
+    """Seed of the tokens."""
+    warmup: int = 5
+    """Calls before the timed ones."""
+    repeat: int = 30
+    """Timed calls."""
+    target: ResolvedTarget
+    """What the library was compiled for; its thread count is used."""
+
+
+def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
+    """Measure; `latency_ms` is that of one decoded token at the first context, `throughput` its tokens a second."""
+    from pydoit.runtime.language import LanguageModel
+    from pydoit.tools import cpu_name
+
+    described = json.loads((inputs["optimize"] / "spec.json").read_bytes())
+    files = [inputs["weights"] / "model.safetensors"]
+    reset_peak_memory()
+    started = time.perf_counter()
+    model = LanguageModel(
+        inputs["compile"] / "lib.so", files, described["language"], target=spec.target.model_dump(),
+        threads=spec.target.threads,
+    )  # fmt: skip
+    loaded = time.perf_counter()
+    prompts = [size for size in spec.shapes.get("prompt", PROMPTS) if size <= model.capacity]
+    contexts = [size for size in spec.shapes.get("context", CONTEXTS) if size < model.capacity]
+    batches = [size for size in spec.shapes.get("sequences", SEQUENCES) if size <= model.sequences]
+    prefill = [_prefill(model, spec, size) for size in prompts]
+    cases = [(size, count) for size in contexts for count in batches if (size + 1) * count <= model.capacity]
+    decode = [_decode(model, spec, size, count) for size, count in cases]
+    return {
+        "device": cpu_name() if spec.target.kind == "cpu" else model.device_name,
+        "threads": spec.target.threads or len(os.sched_getaffinity(0)),
+        "latency_ms": decode[0]["latency_ms"] if decode else None,
+        "throughput": decode[0]["tokens_per_second"] if decode else None,
+        "prefill": prefill,
+        "decode": decode,
+        "load_ms": (loaded - started) * 1000.0,
+        "weight_bytes": files[0].stat().st_size,
+        "cache_bytes": model.cache_bytes,
+        "peak_memory_bytes": peak_memory(),
+    }
+
+
+def _prefill(model: Any, spec: Spec, size: int) -> dict[str, Any]:
+    """Time of a prompt of `size` tokens in a fresh sequence."""
+    tokens = _tokens(model, spec.seed, size)
+    times = []
+    for number in range(min(spec.warmup, 2) + min(spec.repeat, 10)):
+        progress(f"prefill of {size} tokens, {number}")
+        sequence = model.add()
+        started = time.perf_counter()
+        model.prefill(sequence, tokens)
+        times.append((time.perf_counter() - started) * 1000.0)
+        model.drop(sequence)
+    measured = statistics(times[min(spec.warmup, 2) :])
+    return {"prompt": size, "latency_ms": measured, "tokens_per_second": 1000.0 * size / measured["median"]}
+
+
+def _decode(model: Any, spec: Spec, context: int, count: int) -> dict[str, Any]:
+    """Time of one decode step of `count` sequences that hold `context` tokens each."""
+    tokens = _tokens(model, spec.seed, context)
+    steps = min(spec.warmup + spec.repeat, model.capacity // count - context)
+    sequences = [model.add() for _ in range(count)]
+    for sequence in sequences:
+        model.prefill(sequence, tokens)
+    times = []
+    for number in range(steps):
+        progress(f"decode of {count} x {context} tokens, {number}")
+        started = time.perf_counter()
+        model.decode(sequences, [int(tokens[number % context])] * count)
+        times.append((time.perf_counter() - started) * 1000.0)
+    for sequence in sequences:
+        model.drop(sequence)
+    measured = statistics(times[min(spec.warmup, steps - 1) :])
+    rate = 1000.0 * count / measured["median"]
+    return {"context": context, "sequences": count, "latency_ms": measured, "tokens_per_second": rate}
+
+
+def _tokens(model: Any, seed: int, size: int) -> Any:
+    from pydoit.random_tensors import integers
+
+    return integers(seed, "profile", (size,), 0, model.vocabulary - 1)
