@@ -33,6 +33,9 @@ class CpuOperators:
     def finish(self, module: Any) -> Any:
         return module
 
+    def stage(self, inputs: list[Any]) -> list[Any]:
+        return inputs
+
     def tensors(self, parameter: Parameter) -> Tensors:
         if parameter.kind == "vector":
             return {"weight": (parameter.shape, "float32")}

@@ -31,6 +31,14 @@ class CudaOperators:
     def finish(self, module: Any) -> Any:
         return self.registry.attach(module)
 
+    def stage(self, inputs: list[Any]) -> list[Any]:
+        """Copies; whatever reads a caller's tensor directly could not be captured."""
+        from tvm.relax.frontend import nn
+
+        results = [nn.Tensor.placeholder(list(item.shape), "int32") for item in inputs]
+        copies = _call_packed(self.registry.symbol("stage_inputs"), inputs, results)
+        return [copies[index] for index in range(len(inputs))]
+
     def tensors(self, parameter: Parameter) -> Tensors:
         return {"weight": (parameter.shape, self.activation)}
 

@@ -97,21 +97,22 @@ class Decoder(nn.Module):  # type: ignore[misc]
         self.caches = nn.ModuleList([Cache(cache, config) for _ in range(config.layers)])
 
     def prefill(self, tokens: Any, positions: Any, places: Any, tables: Any) -> Any:
-        x = self._normed(Step(tokens, positions, places, tables, shared=True), last_only=True)
+        x = self._normed([tokens, positions, places, tables], shared=True, last_only=True)
         return self.operators.logits(self.head.parameter, self.head.tensors, x)
 
     def score(self, tokens: Any, positions: Any, places: Any, tables: Any) -> Any:
-        x = self._normed(Step(tokens, positions, places, tables, shared=True))
+        x = self._normed([tokens, positions, places, tables], shared=True)
         return self.operators.logits(self.head.parameter, self.head.tensors, x)
 
     def decode(self, tokens: Any, positions: Any, places: Any, tables: Any) -> Any:
-        x = self._normed(Step(tokens, positions, places, tables, shared=False))
+        x = self._normed([tokens, positions, places, tables], shared=False)
         return self.operators.logits(self.head.parameter, self.head.tensors, x)
 
     def batch_decode(self, tokens: Any, positions: Any, places: Any, tables: Any) -> Any:
         return self.decode(tokens, positions, places, tables)
 
-    def _normed(self, step: Step, *, last_only: bool = False) -> Any:
+    def _normed(self, inputs: list[Any], *, shared: bool, last_only: bool = False) -> Any:
+        step = Step(*self.operators.stage(inputs), shared=shared)
         table = self.head if self.config.tied else self.embedding
         x = self.operators.embed(table.parameter, table.tensors, step.tokens)
         rotation = self.operators.rotation(step.positions)
@@ -147,7 +148,11 @@ def build_module(config: DecoderConfig, operators: Operators, cache: CacheShape)
     module, named, _ = decoder.export_tvm(spec=specs, allow_extern=True)
     bounds = {"tokens": cache.prefill_chunk, "sequences": cache.sequences}
     for name in FUNCTIONS:
-        module.update_func(module.get_global_var(name), module[name].with_attr("tir_var_upper_bound", bounds))
+        function = module[name].with_attr("tir_var_upper_bound", bounds)
+        if name == "batch_decode":
+            # A CUDA graph for each number of sequences that occurs.
+            function = function.with_attr("relax.rewrite_cuda_graph.capture_symbolic_vars", ["sequences"])
+        module.update_func(module.get_global_var(name), function)
     described = [{"name": name, "shape": [int(size) for size in item.shape], "dtype": str(item.dtype)} for name, item in named]
     return operators.finish(module), described
 

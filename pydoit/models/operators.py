@@ -53,6 +53,9 @@ class Operators(Protocol):
     def finish(self, module: Any) -> Any:
         """The module with what its kernels need when it is compiled."""
 
+    def stage(self, inputs: list[Any]) -> list[Any]:
+        """The step's inputs as the kernels read them: tokens, positions, places, tables."""
+
     def tensors(self, parameter: Parameter) -> Tensors:
         """The tensors that hold a parameter."""
 
