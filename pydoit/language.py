@@ -21,6 +21,8 @@ def stage_values(stage: str, recipe: Recipe, target: dict[str, Any], order: list
         verify = recipe.verify.model_dump(mode="json")
         text = verify["language"].pop("text")
         named = text if text is None or ":" in text else "file"
+        if recipe.model.weights is not None:  # seeded weights know no language
+            named, verify["language"]["prompts"] = None, ()
         return {"model": values, "seed": verify["seed"], "text": named, "tolerance": verify["tolerance"], **verify["language"]}
     if stage == "profile":
         profile = recipe.profile.model_dump(mode="json")

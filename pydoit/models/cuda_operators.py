@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pydoit.kernels.cpu.weight_format import Quantized, dequantize
 from pydoit.kernels.triton.launch import Registry
 from pydoit.models.config import DecoderConfig
 from pydoit.models.operators import Tensors
@@ -43,8 +44,9 @@ class CudaOperators:
         return {"weight": (parameter.shape, self.activation)}
 
     def pack(self, parameter: Parameter, sources: list[Any]) -> dict[str, NDArray[Any]]:
-        arrays = [np.asarray(source, dtype=np.float32) for source in sources]
-        return {"weight": np.concatenate(arrays).astype(numpy_dtype(self.activation))}
+        kept = numpy_dtype(self.activation)
+        arrays = [_plain(source).astype(kept) for source in sources]
+        return {"weight": arrays[0] if len(arrays) == 1 else np.concatenate(arrays)}
 
     def embed(self, parameter: Parameter, tensors: Mapping[str, Any], tokens: Any) -> Any:
         from tvm.relax.frontend import nn
@@ -127,6 +129,10 @@ class CudaOperators:
         config = self._config
         return {"heads": config.heads, "kv_heads": config.kv_heads, "width": config.head_dim,
                 "page_size": self._cache.page_size, "dtype": self.activation, "cache_dtype": self._cache.dtype}  # fmt: skip
+
+
+def _plain(source: Any) -> NDArray[np.float32]:
+    return dequantize(source) if isinstance(source, Quantized) else source
 
 
 def _call_packed(symbol: str, arguments: list[Any], results: list[Any]) -> Any:
