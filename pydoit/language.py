@@ -17,6 +17,8 @@ def stage_values(stage: str, recipe: Recipe, target: dict[str, Any], order: list
     if stage == "optimize":
         return {"passes": order, "target": target}
     values = model_values(recipe, target)
+    if stage == "import":  # a definition without values: other weights do not recompile
+        return {**values, "weights": None}
     if stage == "verify":
         verify = recipe.verify.model_dump(mode="json")
         text = verify["language"].pop("text")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import difflib
 import platform
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +73,31 @@ def native_arch(flags: frozenset[str]) -> str:
 
 
 def runs_here(target: ResolvedTarget) -> bool:
-    """Say whether this machine can execute CPU code for `target` (by vector width; CUDA is never answered yes)."""
-    if target.kind != "cpu":
-        return False
+    """Say whether this machine can execute code for `target`: by vector width, or by the first GPU's compute capability."""
+    if target.kind == "cuda":
+        return _gpu_capability() >= _capability(target.arch)
     return CPU_LANES[target.arch] <= CPU_LANES[native_arch(_cpu_flags())]
+
+
+def _capability(arch: str) -> tuple[int, int]:
+    """`sm_90` -> (9, 0)."""
+    digits = re.sub(r"\D", "", arch)
+    return int(digits[:-1]), int(digits[-1])
+
+
+@cache
+def _gpu_capability() -> tuple[int, int]:
+    """Compute capability of the first GPU by the driver; (0, 0) without one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0, 0
+    device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
+        return 0, 0
+    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+    return major.value, minor.value
 
 
 def make_tvm_target(target: ResolvedTarget) -> Any:

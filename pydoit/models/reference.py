@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +65,10 @@ def _build(spec: LanguageSpec, folder: Path, config: Path | None) -> torch.nn.Mo
         model: Any = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation="eager")
     decoder = decoder_config({"model_type": kind, **values})
     checkpoint = open_checkpoint(spec.source, folder, spec.weight_seed, decoder)
-    state = {name: torch.from_numpy(np.array(checkpoint.read(name))) for name in checkpoint_shapes(decoder)}
+    names = list(checkpoint_shapes(decoder))
+    with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
+        arrays = list(pool.map(checkpoint.read, names))
+    state = {name: torch.from_numpy(np.array(array)) for name, array in zip(names, arrays, strict=True)}
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
     _materialize_buffers(model, settings)
