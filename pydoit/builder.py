@@ -229,7 +229,8 @@ def _lacking(node: Node) -> str:
         return ""
     from pydoit import target
 
-    wanted = target.ResolvedTarget.model_validate(node.spec["target"])
+    given = node.spec["target"] if "target" in node.spec else node.spec["model"]["target"]
+    wanted = target.ResolvedTarget.model_validate(given)
     if target.runs_here(wanted):
         return ""
     return f"needs a {'GPU' if wanted.kind == 'cuda' else 'CPU'} that runs {wanted.arch} code"

@@ -61,7 +61,8 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
     if recipe.model.is_language and stage in LANGUAGE_STAGES:
         return language.stage_values(stage, recipe, where["target"], _passes(recipe))
     if stage == "import":
-        return {key: value for key, value in model.items() if key not in ("path", "revision", "sha256", "packages", "config", "kv_cache")}
+        elsewhere = ("path", "revision", "sha256", "packages", "config", "kv_cache")
+        return {key: value for key, value in model.items() if key not in elsewhere}
     if stage == "optimize":
         return {"passes": _passes(recipe), **where}
     if stage == "tune":
@@ -76,8 +77,8 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
     if stage in ("compile", "weights"):
         return where
     if stage == "verify":
-        return {**recipe.verify.model_dump(mode="json", exclude={"dataset", "language"}), "dataset": _dataset(recipe),
-                "model": _spec("import", loaded, resolved, files), **where}  # fmt: skip
+        own = recipe.verify.model_dump(mode="json", exclude={"dataset": True, "language": True, "tolerance": set(language.METRICS)})
+        return {**own, "dataset": _dataset(recipe), "model": _spec("import", loaded, resolved, files), **where}
     if stage == "profile":
         profile = recipe.profile.model_dump(mode="json")
         return {**profile, "inputs": model["inputs"], "dims": model["dims"], "seed": recipe.verify.seed, **where}
@@ -125,7 +126,7 @@ def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
 
 
 def _files_of(stage: str, files: Mapping[str, Path]) -> dict[str, Path]:
-    wanted = {"tune": ("records",), "verify": ("dataset", "text"), "import": ("config",)}.get(stage, ())
+    wanted = {"tune": ("records",), "verify": ("dataset", "text", "config"), "import": ("config",)}.get(stage, ())
     return {name: files[name] for name in wanted if name in files}
 
 

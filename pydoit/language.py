@@ -10,6 +10,8 @@ from pydoit.toml_lines import KeyPath
 
 SWEPT = ("prompt", "context", "sequences")
 """What [profile.shapes] may sweep: tokens of a prompt, tokens before the decoded one, sequences decoded at a time."""
+METRICS = frozenset({"greedy", "top1", "divergence", "perplexity"})
+"""Tolerances that only language models have."""
 
 
 def stage_values(stage: str, recipe: Recipe, target: dict[str, Any], order: list[Any]) -> dict[str, Any]:

@@ -33,10 +33,13 @@ def exp(value: Any) -> Any:
     rest = bounded - power * _float(_LN2_HIGH) - power * _float(_LN2_LOW)
     series = _polynomial(rest, _EXP)
     result = series * (rest * rest) + rest + _float(1.0)
-    bits = (power.astype("int32") + tirx.const(127, "int32")) << tirx.const(23, "int32")
-    scaled = result * tirx.reinterpret("float32", bits)
-    finite = tirx.Select(value < _float(_EXP_LOWEST), _float(0.0), scaled)
-    return tirx.Select(value > _float(_EXP_HIGHEST), tirx.infinity("float32"), finite)
+    lanes = _lanes(value)
+    bits = (tirx.Cast(_vector("int32", lanes), power) + _splat(tirx.const(127, "int32"), lanes)) << _splat(
+        tirx.const(23, "int32"), lanes
+    )
+    scaled = result * tirx.reinterpret(_vector("float32", lanes), bits)
+    finite = _select(value < _float(_EXP_LOWEST), _float(0.0), scaled)
+    return _select(value > _float(_EXP_HIGHEST), tirx.infinity("float32"), finite)
 
 
 def sigmoid(value: Any) -> Any:
@@ -52,7 +55,7 @@ def tanh(value: Any) -> Any:
     square = value * value
     small = value + value * square * _polynomial(square, _TANH)
     large = _float(1.0) - _float(2.0) / (exp(value * _float(2.0)) + _float(1.0))
-    return tirx.Select(square < _float(0.625 * 0.625), small, large)
+    return _select(square < _float(0.625 * 0.625), small, large)
 
 
 def erf(value: Any) -> Any:
@@ -83,8 +86,8 @@ def silu(value: Any) -> Any:
 
 def _clamp(value: Any, lowest: float, highest: float) -> Any:
     """Bound a value by comparisons that NaN fails, so that it stays NaN (minimum and maximum would drop it)."""
-    below = tirx.Select(value > _float(highest), _float(highest), value)
-    return tirx.Select(below < _float(lowest), _float(lowest), below)
+    below = _select(value > _float(highest), _float(highest), value)
+    return _select(below < _float(lowest), _float(lowest), below)
 
 
 def _polynomial(value: Any, coefficients: tuple[float, ...]) -> Any:
@@ -93,6 +96,24 @@ def _polynomial(value: Any, coefficients: tuple[float, ...]) -> Any:
     for coefficient in coefficients[1:]:
         result = result * value + _float(coefficient)
     return result
+
+
+def _select(condition: Any, then: Any, otherwise: Any) -> Any:
+    """Choose lane by lane; a scalar stands for all lanes."""
+    lanes = max(_lanes(then), _lanes(otherwise))
+    return tirx.Select(condition, _splat(then, lanes), _splat(otherwise, lanes))
+
+
+def _lanes(value: Any) -> int:
+    return int(value.ty.dtype.lanes)
+
+
+def _splat(value: Any, lanes: int) -> Any:
+    return tirx.Broadcast(value, lanes) if lanes > 1 and _lanes(value) == 1 else value
+
+
+def _vector(dtype: str, lanes: int) -> str:
+    return f"{dtype}x{lanes}" if lanes > 1 else dtype
 
 
 def _float(number: float) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pydoit.kernels.cpu.paging import Table
 from pydoit.kernels.cpu.weight_format import WeightFormat, pack, pack_gated, packed_tensors
 from pydoit.models.config import DecoderConfig
 from pydoit.models.formats import concatenate, fit, weight_format
@@ -48,7 +49,8 @@ class CpuOperators:
         chosen = self._format(parameter)
         fitting = [fit(chosen, source) for source in sources]
         if parameter.kind == "gated":
-            return pack_gated(chosen, *fitting, lanes=self._lanes)
+            gate, up = fitting
+            return pack_gated(chosen, gate, up, self._lanes)
         return pack(chosen, concatenate(fitting), self._lanes)
 
     def _format(self, parameter: Parameter) -> WeightFormat:
@@ -107,7 +109,7 @@ class CpuOperators:
 
         config, shape = self._config, self._cache
         heads, size = (config.heads, config.kv_heads, config.head_dim), (shape.page_size, shape.pages, shape.dtype)
-        table = "shared" if shared else "row"
+        table: Table = "shared" if shared else "row"
 
         def make(rows: Any) -> Any:
             return rope_append(rows, *heads, *size, self._target, table=table)
@@ -125,7 +127,8 @@ class CpuOperators:
 
         config, shape = self._config, self._cache
         heads, size = (config.heads, config.kv_heads, config.head_dim), (shape.page_size, shape.pages, shape.dtype)
-        table, scale = "shared" if shared else "row", config.head_dim**-0.5
+        table: Table = "shared" if shared else "row"
+        scale = config.head_dim**-0.5
 
         def make(rows: Any) -> Any:
             return paged_attention(rows, *heads, *size, self._target, table=table, window=window, scale=scale)

@@ -15,8 +15,8 @@ FUNCTIONS = ("prefill", "score", "decode", "batch_decode")
 """What the library exports.
 
 Each takes tokens, positions, places (int32 [rows]) and page tables (int32 [sequences, pages]), then caches and weights,
-which are parameters. A place is a position counted from the first page of the table. prefill: tokens of one sequence -> logits of the last one; score: -> logits of all; decode: one sequence, one
-token; batch_decode: one token of each sequence.
+which are parameters. A place is a position counted from the first page of the table. prefill: tokens of one sequence ->
+logits of the last one; score: -> logits of all; decode: one sequence, one token; batch_decode: one token of each.
 """
 
 

@@ -77,12 +77,10 @@ def _build(spec: LanguageSpec, folder: Path, config: Path | None) -> torch.nn.Mo
 
 def _materialize_buffers(model: Any, settings: Any) -> None:
     """Rotary frequencies are computed when a module is made; on the meta device they have no values."""
-    import torch
-
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if any(buffer.is_meta for buffer in child.buffers(recurse=False)):
-                setattr(module, name, type(child)(config=settings, device=torch.device("cpu")))
+                setattr(module, name, type(child)(config=settings))
     lacking = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
     if lacking:
         raise RuntimeError(f"the reference has no values for {', '.join(lacking[:5])}")

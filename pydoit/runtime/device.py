@@ -18,8 +18,9 @@ from pydoit.runtime.exchange import numpy_dtype, to_array, to_tensor
 class Device(Protocol):
     """What a language model needs of the place where it runs."""
 
-    name: str
-    """What the hardware calls itself."""
+    @property
+    def name(self) -> str:
+        """What the hardware calls itself."""
 
     def bind(self, weights: Sequence[Path], names: Sequence[str], caches: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Weights and zeroed caches, by `names`, as the functions take them."""
@@ -61,14 +62,16 @@ def check_names(tensors: Mapping[str, Any], names: Sequence[str]) -> None:
 class CpuDevice:
     """The CPU: weights stay in the mapped file, caches are arrays."""
 
-    name = "cpu"
-
     def __init__(self, library: Path, threads: int) -> None:
         runtime_library.set_threads(threads)
         self._ffi = runtime_library.tvm_ffi()
         self._machine = runtime_library.open_machine(library)
         self._functions: dict[str, Any] = {}
         self._caches: list[NDArray[Any]] = []
+
+    @property
+    def name(self) -> str:
+        return "cpu"
 
     def bind(self, weights: Sequence[Path], names: Sequence[str], caches: Sequence[Mapping[str, Any]]) -> list[Any]:
         tensors = read_weights(weights)

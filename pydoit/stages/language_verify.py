@@ -106,9 +106,10 @@ def _texts(spec: Spec, inputs: Mapping[str, Path], vocabulary: int, window: int)
     if spec.text is None or not has_tokenizer:
         if spec.prompts or spec.text is not None:
             raise UserError("verify.language: text and prompts need a tokenizer, which this model lacks; remove them")
-        pieces = [integers(spec.seed, f"window{index}", (window,), 0, vocabulary - 1) for index in range(spec.windows)]
-        return [piece.astype(np.int32) for piece in pieces], [piece[: 7 + 3 * i] for i, piece in enumerate(pieces)]
-    tokenizer = Tokenizer.load(inputs["tokenizer"], vocabulary)
+        names = [f"window{index}" for index in range(spec.windows)]
+        random = [integers(spec.seed, name, (window,), 0, vocabulary - 1).astype(np.int32) for name in names]
+        return random, [piece[: 7 + 3 * index] for index, piece in enumerate(random)]
+    tokenizer = Tokenizer.load(inputs["tokenizer"], model_vocabulary=vocabulary)
     text = _read_text(spec.text, inputs)
     ids = np.array(tokenizer.encode(text[: 40 * spec.windows * window]), dtype=np.int32)
     count = min(spec.windows, len(ids) // window)

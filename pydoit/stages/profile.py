@@ -46,7 +46,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     largest = {name: dim.max for name, dim in spec.dims.items()}
     sample = random_sample(spec.inputs, spec.seed, 0, largest)
-    resetpeak_memory()
+    reset_peak_memory()
     started = time.perf_counter()
     model = open_model(inputs, spec.target.threads)
     loaded = time.perf_counter()

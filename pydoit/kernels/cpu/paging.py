@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Any, Literal
 
 from pydoit.errors import UserError
-from pydoit.kernels.cpu.emit import argument
+from pydoit.kernels.cpu.emit import argument, constant, convert, load, reinterpret
 from pydoit.tvm_compat import tirx
 
 Table = Literal["row", "shared"]
@@ -36,3 +37,15 @@ def declare_cache(pages: Any, kv_heads: int, page_size: int, head_dim: int, cach
 def common_lanes(lanes: int, *extents: int) -> int:
     """Return the most lanes that divide all extents."""
     return gcd(lanes, *extents)
+
+
+def load_cached(cache: Any, index: Sequence[Any], lanes: int) -> Any:
+    """Read `lanes` adjacent elements of the cache in float32."""
+    stored = load(cache, index, lanes)
+    if cache.dtype == "float32":
+        return stored
+    if cache.dtype == "float16":
+        return convert(stored, "float32", lanes)
+    # By its bits: TVM's own conversion of a bound bfloat16 vector reads the number of the bits.
+    wide = convert(reinterpret(stored, "uint16", lanes), "uint32", lanes)
+    return reinterpret(wide << constant(16, lanes, "uint32"), "float32", lanes)

@@ -30,7 +30,9 @@ def compile_launch(launch: Launch, arch: str) -> Any:
     return triton.compile(source, target=GPUTarget("cuda", compute_capability(arch), 32), options=options)
 
 
-def build_object(functions: Sequence[TritonFunction], arch: str, folder: Path, include: Path) -> tuple[Path, list[dict[str, Any]]]:
+def build_object(
+    functions: Sequence[TritonFunction], arch: str, folder: Path, include: Path
+) -> tuple[Path, list[dict[str, Any]]]:
     """Write an object file with the machine code of `functions` and their launchers; also registers and spills of each.
 
     `include` is CUDA's folder of headers. The bytes do not depend on `folder`.

@@ -55,7 +55,7 @@ def partial_attention(
         total = total * shrink + tl.sum(weight, 1)
         gathered = gathered * shrink[:, None] + tl.dot(weight.to(query.dtype), value.to(query.dtype))
         highest = rising
-    target = ((row * HEADS + head * shared + member) * SPLITS + split)
+    target = (row * HEADS + head * shared + member) * SPLITS + split
     tl.store(sums + target[:, None] * WIDTH + lane[None, :], gathered, mask=own)
     tl.store(maxima + target * 2, highest, mask=member < shared)
     tl.store(maxima + target * 2 + 1, total, mask=member < shared)

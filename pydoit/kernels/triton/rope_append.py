@@ -45,7 +45,16 @@ def rope_append(
 
 
 def make(
-    symbol: str, *, heads: int, kv_heads: int, width: int, page_size: int, table: int, shared: bool, dtype: str, cache_dtype: str
+    symbol: str,
+    *,
+    heads: int,
+    kv_heads: int,
+    width: int,
+    page_size: int,
+    table: int,
+    shared: bool,
+    dtype: str,
+    cache_dtype: str,
 ) -> TritonFunction:
     """(qkv, rotation, places, tables, cache, q): writes q and, in place, the cache."""
     names = ("qkv", "rotation", "places", "tables", "cache", "out")
