@@ -185,5 +185,3 @@ def _check(found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[in
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-

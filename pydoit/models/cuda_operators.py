@@ -26,6 +26,7 @@ class CudaOperators:
     def __init__(self, config: DecoderConfig, spec: LanguageSpec) -> None:
         self._config = config
         self._cache = spec.cache_shape
+        self._arch = spec.target.arch
         self.activation: str = spec.kept.precision
         self.registry = Registry()
 
@@ -68,6 +69,8 @@ class CudaOperators:
     ) -> Any:
         from tvm.relax.frontend import nn
 
+        if x.shape[0] != 1:
+            return self._tiled(parameter, tensors, x, bias=bias, residual=residual)
         result = self._product(x, tensors)
         for item in (bias, residual):
             result = result if item is None else result + nn.op.astype(item, "float32")
@@ -78,6 +81,8 @@ class CudaOperators:
 
         from pydoit.tvm_compat import te, tirx
 
+        if x.shape[0] != 1:
+            return self._tiled(parameter, tensors, x, gated=True)
         both = nn.op.astype(self._product(x, tensors), self.activation)
         width = parameter.shape[0] // 2
 
@@ -117,7 +122,32 @@ class CudaOperators:
         return _call_packed(symbol, [q, places, tables, cache], [out, sums, maxima])[0]
 
     def logits(self, parameter: Parameter, tensors: Mapping[str, Any], x: Any) -> Any:
+        if x.shape[0] != 1:
+            return self._tiled(parameter, tensors, x, out_dtype="float32")
         return self._product(x, tensors)
+
+    def _tiled(
+        self,
+        parameter: Parameter,
+        tensors: Mapping[str, Any],
+        x: Any,
+        *,
+        bias: Any = None,
+        residual: Any = None,
+        gated: bool = False,
+        out_dtype: str | None = None,
+    ) -> Any:
+        """The product of several rows on tensor cores."""
+        from tvm.relax.frontend import nn
+
+        out_dtype = out_dtype or self.activation
+        width = parameter.shape[0] // (2 if gated else 1)
+        symbol = self.registry.symbol(
+            "matmul", n=width, k=parameter.shape[1], arch=self._arch, dtype=self.activation, out_dtype=out_dtype,
+            bias=bias is not None, residual=residual is not None, gated=gated,
+        )  # fmt: skip
+        given = [x, tensors["weight"], *(item for item in (bias, residual) if item is not None)]
+        return nn.op.extern(symbol, given, nn.Tensor.placeholder([x.shape[0], width], out_dtype))
 
     def _product(self, x: Any, tensors: Mapping[str, Any]) -> Any:
         """x W^T, summed and given in float32."""

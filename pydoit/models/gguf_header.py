@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from pydoit.errors import UserError
-
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9

@@ -27,7 +27,15 @@ class Reference:
         import torch
 
         self.device = "cuda" if spec.target.kind == "cuda" and torch.cuda.is_available() else "cpu"
-        self.model = _build(spec, folder, config).to(device=self.device, dtype=getattr(torch, dtype))
+        self.model = _build(spec, folder, config).to(self.device)
+        self.round_to(dtype)
+
+    def round_to(self, dtype: str) -> None:
+        """Compute in another element type; rotary frequencies stay in float32, as transformers loads them."""
+        import torch
+
+        for parameter in self.model.parameters():
+            parameter.data = parameter.data.to(getattr(torch, dtype))
 
     def logits(self, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
         """float32 [tokens, vocabulary] for one sequence."""

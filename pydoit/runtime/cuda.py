@@ -59,7 +59,8 @@ class CudaDevice:
         for item in caches:
             shape = tuple(item["shape"])
             tensor = self._empty(shape, item["dtype"])
-            self._from_bytes(tensor, ctypes.c_void_p(np.zeros(sizes[item["name"]], np.uint8).ctypes.data), sizes[item["name"]])
+            zeros = np.zeros(sizes[item["name"]], np.uint8)
+            self._from_bytes(tensor, ctypes.c_void_p(zeros.ctypes.data), zeros.nbytes)
             bound[item["name"]] = tensor
             self._caches.append((tensor, shape, item["dtype"]))
         return [bound[name] for name in names]

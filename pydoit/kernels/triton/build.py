@@ -26,7 +26,7 @@ def compile_launch(launch: Launch, arch: str) -> Any:
     # Pointers come from allocators that align to 256 bytes, which vector loads rely on.
     aligned = {(names.index(name),): [["tt.divisibility", 16]] for name, kind in launch.types.items() if kind.startswith("*")}
     source = ASTSource(fn=launch.kernel, signature=signature, constexprs=constants, attrs=aligned)
-    options = {"num_warps": launch.warps, "num_stages": launch.stages}
+    options = {"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": True}
     return triton.compile(source, target=GPUTarget("cuda", compute_capability(arch), 32), options=options)
 
 
@@ -39,7 +39,6 @@ def build_object(
     """
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # paths of this machine would be in the code
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     compiled: dict[tuple[str, int], Any] = {}
     report = []
     assembly = []

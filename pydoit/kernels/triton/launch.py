@@ -11,6 +11,8 @@ from typing import Any
 
 ATTRIBUTE = "pydoit.triton"
 """Attribute of an IRModule: JSON of {symbol: {"operator", "options"}} for the functions that it calls."""
+SHARED_DEFAULT = 48 * 1024
+"""Bytes of shared memory that a block may use without asking."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Launch:
     """Warps of a block."""
     stages: int = 2
     """Loads in flight ahead of their use."""
+    when: str = "true"
+    """C++ condition on the tensors under which the kernel is launched."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,11 @@ def cubin_name(symbol: str, index: int) -> str:
 
 
 def _launch(function: TritonFunction, launch: Launch, name: str, kernel: Any) -> str:
-    lines = ["  {", f'    static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL({name}, "{kernel.metadata.name}");']
+    threads, shared = 32 * launch.warps, int(kernel.metadata.shared)
+    lines = [
+        f"  if ({launch.when}) {{",
+        f"    static auto kernel = EmbedCubinModule_{name}::Global()->mod.{_getter(kernel.metadata.name, shared)};",
+    ]
     pointers = []
     for index, (kind, expression) in enumerate(zip(launch.types.values(), launch.arguments, strict=True)):
         declared = f"void* a{index} = at({expression})" if kind.startswith("*") else f"int32_t a{index} = {expression}"
@@ -116,13 +124,19 @@ def _launch(function: TritonFunction, launch: Launch, name: str, kernel: Any) ->
     # Triton's kernels end with two pointers to scratch memory, which these kernels do not use.
     lines += ["    void* none = nullptr;", f"    void* arguments[] = {{{', '.join([*pointers, '&none', '&none'])}}};"]
     grid = ", ".join(f"static_cast<uint32_t>({part})" for part in launch.grid)
-    threads, shared = 32 * launch.warps, int(kernel.metadata.shared)
     lines += [
         f"    tvm::ffi::dim3 grid({grid}), block({threads}u, 1u, 1u);",
         f"    TVM_FFI_CHECK_CUBIN_LAUNCHER_CUDA_ERROR(kernel.Launch(arguments, grid, block, stream, {shared}));",
         "  }",
     ]
     return "\n".join(lines)
+
+
+def _getter(kernel: str, shared: int) -> str:
+    """The call that finds a kernel in its module; more shared memory than the default must be asked for."""
+    if shared > SHARED_DEFAULT:
+        return f'GetKernelWithMaxDynamicSharedMemory("{kernel}", {shared})'
+    return f'GetKernel("{kernel}")'
 
 
 def compute_capability(arch: str) -> int:

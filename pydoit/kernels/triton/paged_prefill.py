@@ -56,7 +56,8 @@ def prefill_attention(
         value = tl.load(cache + KV_HEADS * PAGE * WIDTH + slot[:, None] + lane[None, :], mask=seen, other=0.0)
         gathered = gathered * shrink[:, None] + tl.dot(weight.to(query.dtype), value.to(query.dtype))
         highest = rising
-    result = gathered / total[:, None]
+    # Rows beyond the prompt may see nothing; they are not stored.
+    result = gathered / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(out + at[:, None] + lane[None, :], result.to(out.dtype.element_ty), mask=held)
 
 
