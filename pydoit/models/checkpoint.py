@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydoit.errors import UserError
+from pydoit.kernels.cpu.weight_format import Quantized
 from pydoit.models.config import DecoderConfig, decoder_config, read_values
 from pydoit.models.parameters import checkpoint_shapes, gguf_name
 
@@ -24,7 +25,7 @@ class Checkpoint(Protocol):
     def read(self, name: str) -> NDArray[np.float32]:
         """One tensor as float32."""
 
-    def blocks(self, name: str) -> Any:
+    def blocks(self, name: str) -> Quantized | None:
         """The tensor's own quantized blocks as a `Quantized`, or None where it has none that we keep."""
 
 
@@ -45,9 +46,10 @@ def load_config(source: str, folder: Path, config: Path | None) -> DecoderConfig
 def config_values(source: str, folder: Path, config: Path | None) -> Mapping[str, Any]:
     """The same as transformers' values."""
     if config is None and source == "gguf":
+        from pydoit.models.gguf_config import read_config
         from pydoit.models.gguf_file import GgufFile
 
-        return GgufFile(find_gguf(folder)).config()
+        return read_config(GgufFile(find_gguf(folder)))
     path = folder / "config.json" if config is None else config
     if not path.is_file():
         raise UserError("model.path: there is no config.json in the model's folder; name one as model.config")
@@ -80,7 +82,7 @@ class RandomCheckpoint:
         is_norm = "norm" in owner.rpartition(".")[2]
         return values(self._seed, own, leaf, self._shapes[name], is_norm, own == "model.embed_tokens.weight")
 
-    def blocks(self, name: str) -> Any:
+    def blocks(self, name: str) -> Quantized | None:
         return None
 
 
@@ -113,7 +115,7 @@ class SafetensorsCheckpoint:
         path, own = self._files[name]
         return np.asarray(map_weights(path)[own], dtype=np.float32)
 
-    def blocks(self, name: str) -> Any:
+    def blocks(self, name: str) -> Quantized | None:
         return None
 
 
@@ -121,31 +123,35 @@ class GgufCheckpoint:
     """A GGUF file; rows of queries and keys are put back into the order of transformers."""
 
     def __init__(self, path: Path, config: DecoderConfig) -> None:
+        from pydoit.models.gguf_config import is_permuted
         from pydoit.models.gguf_file import GgufFile
 
         self._file = GgufFile(path)
-        self._heads = {"q_proj": config.heads, "k_proj": config.kv_heads} if config.architecture in ("llama", "mistral") else {}
+        permuted = is_permuted(config.architecture)
+        self._heads = {"q_proj": config.heads, "k_proj": config.kv_heads} if permuted else {}
         expected = {gguf_name(name): shape for name, shape in checkpoint_shapes(config).items()}
-        found = {name: shape for name, shape in self._file.shapes().items() if name != "rope_freqs.weight"}
+        found = {name: tensor.shape for name, tensor in self._file.tensors.items() if name != "rope_freqs.weight"}
         _check(found, expected)
 
     def read(self, name: str) -> NDArray[np.float32]:
-        from pydoit.models.gguf_file import unpermute
+        return self._ordered(name, self._file.tensor(gguf_name(name)).dequantize())
 
-        values = self._file.read(gguf_name(name))
-        heads = self._permuted(name)
-        return unpermute(values, heads) if heads else values
-
-    def blocks(self, name: str) -> Any:
+    def blocks(self, name: str) -> Quantized | None:
         """Q4_1, Q4_0 and Q8_0 as they are."""
-        from pydoit.models.gguf_file import unpermute
+        from pydoit.models.gguf_blocks import FIELD_TYPES
 
-        found = self._file.blocks(gguf_name(name))
-        heads = self._permuted(name)
-        return found.map(lambda rows: unpermute(rows, heads)) if found is not None and heads else found
+        tensor = self._file.tensor(gguf_name(name))
+        if tensor.type not in FIELD_TYPES:
+            return None
+        fields = tensor.blocks()
+        minimum = None if fields.minimum is None else self._ordered(name, fields.minimum)
+        return Quantized(self._ordered(name, fields.values), self._ordered(name, fields.scale), minimum)
 
-    def _permuted(self, name: str) -> int:
-        return next((heads for key, heads in self._heads.items() if f".{key}." in name), 0)
+    def _ordered(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
+        from pydoit.models.gguf_blocks import unpermute_rows
+
+        heads = next((heads for key, heads in self._heads.items() if f".{key}." in name), 0)
+        return unpermute_rows(rows, heads) if heads else rows
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -15,7 +15,8 @@ TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "
 GROUP = 32
 """Values that share one scale in Q8_0, Q4_0 and Q4_1."""
 
-_FIELD_TYPES = ("Q8_0", "Q4_0", "Q4_1")
+FIELD_TYPES = ("Q8_0", "Q4_0", "Q4_1")
+"""Types whose fields `split_blocks` gives as they are."""
 _Element = TypeVar("_Element", bound=np.generic)
 
 
@@ -48,8 +49,8 @@ def split_blocks(rows: NDArray[np.uint8], kind: str) -> Blocks:
     Layout (ggml-common.h): Q8_0 is scale, 32 int8; Q4_0 is scale, 16 bytes whose low halves are values 0...15 and whose
     high halves are values 16...31, less 8; Q4_1 is scale, minimum, 16 such bytes.
     """
-    if kind not in _FIELD_TYPES:
-        raise UserError(f"tensors of type {kind} have no fields of this kind; known: {', '.join(_FIELD_TYPES)}; dequantize it")
+    if kind not in FIELD_TYPES:
+        raise UserError(f"tensors of type {kind} have no fields of this kind; known: {', '.join(FIELD_TYPES)}; dequantize it")
     header = 4 if kind == "Q4_1" else 2
     size = header + (GROUP if kind == "Q8_0" else GROUP // 2)
     blocks = rows.reshape(rows.shape[0], -1, size)
