@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pydoit.errors import UserError
 from pydoit.models.gguf_blocks import Blocks, dequantize, split_blocks
-from pydoit.models.gguf_header import FaultyFileError, read_header
+from pydoit.models.gguf_header import FaultyError, read_header
 from pydoit.nearest import nearest
 
 
@@ -51,7 +51,7 @@ class GgufFile:
             raise UserError(f"{path}: this cannot be read ({error}); give a GGUF file") from error
         try:
             self.metadata, entries = read_header(buffer)
-        except FaultyFileError as error:
+        except FaultyError as error:
             raise UserError(f"{path}: this is no whole GGUF file: {error}; download or convert it again") from error
         parts = self.metadata.get("split.count", 0)
         if parts > 1:

@@ -39,12 +39,12 @@ class TensorEntry:
     """Bytes."""
 
 
-class FaultyFileError(Exception):
+class FaultyError(Exception):
     """What is wrong with the bytes; gguf_file makes it a UserError with the file's name."""
 
 
 class Cursor:
-    """Reads values of a buffer in order; raises FaultyFileError where it ends."""
+    """Reads values of a buffer in order; raises FaultyError where it ends."""
 
     def __init__(self, buffer: Any) -> None:
         self.buffer, self.at, self.strings = buffer, 0, 0
@@ -53,7 +53,7 @@ class Cursor:
     def take(self, size: int, what: str) -> int:
         """Pass over `size` bytes and return where they start."""
         if size > self.size - self.at:
-            raise FaultyFileError(f"{what} at byte {self.at} needs {size} bytes and the file has {self.size - self.at} more")
+            raise FaultyError(f"{what} at byte {self.at} needs {size} bytes and the file has {self.size - self.at} more")
         start, self.at = self.at, self.at + size
         return start
 
@@ -68,11 +68,11 @@ class Cursor:
         start = self.take(size, what)
         self.strings += 1
         if self.strings > _MAX_STRINGS:
-            raise FaultyFileError(f"{what}: there are more than {_MAX_STRINGS} strings")
+            raise FaultyError(f"{what}: there are more than {_MAX_STRINGS} strings")
         try:
             return bytes(self.buffer[start : start + size]).decode()
         except UnicodeDecodeError as error:
-            raise FaultyFileError(f"{what} at byte {start} is no UTF-8") from error
+            raise FaultyError(f"{what} at byte {start} is no UTF-8") from error
 
     def value(self, what: str) -> Any:
         """A typed value: number, bool, string, list of strings or numpy array of numbers."""
@@ -87,7 +87,9 @@ class Cursor:
         kind, count = self.number("I", what), self.number("Q", what)
         if kind == _STRING:
             if count * 8 > self.size - self.at:
-                raise FaultyFileError(f"{what} at byte {self.at} has {count} strings and the file has {self.size - self.at} more bytes")
+                raise FaultyError(
+                    f"{what} at byte {self.at} has {count} strings and the file has {self.size - self.at} more bytes"
+                )
             return [self.string(what) for _ in range(count)]
         dtype = np.dtype(f"<{_form(kind, what)}")
         start = self.take(count * dtype.itemsize, what)
@@ -95,21 +97,21 @@ class Cursor:
 
 
 def read_header(buffer: Any) -> tuple[dict[str, Any], list[TensorEntry]]:
-    """Metadata and tensors of a whole GGUF file in `buffer` (bytes or mmap); raises FaultyFileError."""
+    """Metadata and tensors of a whole GGUF file in `buffer` (bytes or mmap); raises FaultyError."""
     cursor = Cursor(buffer)
     if bytes(buffer[:4]) != _MAGIC:
-        raise FaultyFileError("it does not begin with GGUF")
+        raise FaultyError("it does not begin with GGUF")
     cursor.take(4, "the magic")
     version = cursor.number("I", "the version")
     if version not in _VERSIONS:
         swapped = version & 0xFFFF == 0
-        raise FaultyFileError("it is big endian" if swapped else f"its version is {version}; known: {_VERSIONS[0]}, {_VERSIONS[1]}")
+        raise FaultyError("it is big endian" if swapped else f"its version is {version}; known: {_VERSIONS[0]}, {_VERSIONS[1]}")
     tensors, entries = cursor.number("Q", "the tensor count"), cursor.number("Q", "the metadata count")
     metadata: dict[str, Any] = {}
     for index in range(entries):
         name = cursor.string(f"the name of metadata {index}")
         if name in metadata:
-            raise FaultyFileError(f"metadata {name!r} stands there twice")
+            raise FaultyError(f"metadata {name!r} stands there twice")
         metadata[name] = cursor.value(f"metadata {name!r}")
     table = [_entry(cursor, index) for index in range(tensors)]
     return metadata, _place(table, cursor, _alignment(metadata))
@@ -118,14 +120,14 @@ def read_header(buffer: Any) -> tuple[dict[str, Any], list[TensorEntry]]:
 def _form(kind: int, what: str) -> str:
     form = _FORMATS.get(kind)
     if form is None:
-        raise FaultyFileError(f"{what} has the unknown type {kind}" if kind != _ARRAY else f"{what} is an array of arrays")
+        raise FaultyError(f"{what} has the unknown type {kind}" if kind != _ARRAY else f"{what} is an array of arrays")
     return form
 
 
 def _alignment(metadata: dict[str, Any]) -> int:
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise FaultyFileError(f"general.alignment is {alignment}, which is no power of two")
+        raise FaultyError(f"general.alignment is {alignment}, which is no power of two")
     return alignment
 
 
@@ -137,17 +139,17 @@ def _entry(cursor: Cursor, index: int) -> TensorEntry:
     name = cursor.string(what)
     dimensions = cursor.number("I", what)
     if not 1 <= dimensions <= _MAX_DIMENSIONS:
-        raise FaultyFileError(f"tensor {name!r} has {dimensions} dimensions")
+        raise FaultyError(f"tensor {name!r} has {dimensions} dimensions")
     shape = tuple(reversed([cursor.number("Q", what) for _ in range(dimensions)]))
     kind = cursor.number("I", what)
     start = cursor.number("Q", what)
     try:
         known = GGMLQuantizationType(kind)
     except ValueError as error:
-        raise FaultyFileError(f"tensor {name!r} has the unknown type {kind}") from error
+        raise FaultyError(f"tensor {name!r} has the unknown type {kind}") from error
     block, size = GGML_QUANT_SIZES[known]
     if 0 in shape or shape[-1] % block:
-        raise FaultyFileError(f"tensor {name!r} of type {known.name} has the shape {list(shape)}; its rows are blocks of {block}")
+        raise FaultyError(f"tensor {name!r} of type {known.name} has the shape {list(shape)}; its rows are blocks of {block}")
     return TensorEntry(name, shape, known.name, start, math.prod(shape) // block * size)
 
 
@@ -158,11 +160,11 @@ def _place(table: Sequence[TensorEntry], cursor: Cursor, alignment: int) -> list
     placed = [TensorEntry(item.name, item.shape, item.type, data + item.start, item.size) for item in table]
     for item in sorted(placed, key=lambda item: item.start):
         if item.name in names:
-            raise FaultyFileError(f"tensor {item.name!r} stands there twice")
+            raise FaultyError(f"tensor {item.name!r} stands there twice")
         if item.start % alignment or item.start < end:
-            raise FaultyFileError(f"tensor {item.name!r} starts at byte {item.start}, inside another or not aligned to {alignment}")
+            raise FaultyError(f"tensor {item.name!r} starts at byte {item.start}, inside another or not aligned to {alignment}")
         end = item.start + item.size
         if end > cursor.size:
-            raise FaultyFileError(f"tensor {item.name!r} ends at byte {end} and the file at {cursor.size}: it is cut short")
+            raise FaultyError(f"tensor {item.name!r} ends at byte {end} and the file at {cursor.size}: it is cut short")
         names.add(item.name)
     return placed
