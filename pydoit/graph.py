@@ -77,7 +77,9 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
     if stage in ("compile", "weights"):
         return where
     if stage == "verify":
-        own = recipe.verify.model_dump(mode="json", exclude={"dataset": True, "language": True, "tolerance": set(language.METRICS)})
+        own = recipe.verify.model_dump(
+            mode="json", exclude={"dataset": True, "language": True, "tolerance": set(language.METRICS)}
+        )
         return {**own, "dataset": _dataset(recipe), "model": _spec("import", loaded, resolved, files), **where}
     if stage == "profile":
         profile = recipe.profile.model_dump(mode="json")

@@ -88,7 +88,7 @@ class Build(Run):  # type: ignore[misc]
 
             return print_plan(session)
         if session.loaded:
-            self._run_stages(session, options)
+            self.run_stages(session, options)
         return self._finish(session)
 
     def open_session(self, options: dict[str, Any], names: list[str]) -> Session:
@@ -104,7 +104,8 @@ class Build(Run):  # type: ignore[misc]
             sys.stderr.write(f"{error}\n")
         return session
 
-    def _run_stages(self, session: Session, options: dict[str, Any]) -> None:
+    def run_stages(self, session: Session, options: dict[str, Any]) -> None:
+        """Run the session's stages through doit; what came of them is in the session."""
         console = Console()
         stages = session.stages_needed(session.options.stages)
         session.workspace.make_state()

@@ -24,7 +24,7 @@ def tile_rows(lanes: int) -> int:
 def emit_gemm(x: Any, rows: Any, weights: PackedWeights, epilogue: Epilogue) -> None:
     """Emit the loops of out[r, n] = sum over k of x[r, k] * w[n, k]; x is float32 [rows, k]."""
     lanes, width = weights.lanes, PAIR * weights.lanes
-    padded = tirx.indexdiv(rows + REST_ROWS - 1, REST_ROWS) * REST_ROWS
+    padded = rows + REST_ROWS - 1  # the last tile may reach beyond the last row
     with script.parallel(0, weights.panels // PAIR) as task:
         sums = script.alloc_buffer((padded, width))
         unpacked = local(min(DEPTH_BLOCK, weights.depth) * width)
