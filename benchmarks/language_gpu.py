@@ -69,7 +69,8 @@ def speed(spec: Any, inputs: dict[str, Path]) -> dict[str, Any]:
               f"{item['tokens_per_second']:8.1f} tokens/s", flush=True)  # fmt: skip
     for item in measured["prefill"]:
         print(
-            f"prefill     {item['prompt']:5d}: {item['latency_ms']['median']:7.2f} ms, {item['tokens_per_second']:8.0f} tokens/s",
+            f"prefill     {item['prompt']:5d}: {item['latency_ms']['median']:7.2f} ms, "
+            f"{item['tokens_per_second']:8.0f} tokens/s",
             flush=True,
         )
     return measured
@@ -105,7 +106,8 @@ def accuracy(spec: Any, inputs: dict[str, Path], tokens: int) -> dict[str, Any]:
     for name, logits in (("ours", ours), ("transformers", rounded)):
         result[name] = compare_scores(lambda _: logits, lambda _: exact, [piece])  # noqa: B023 - called at once
         item = result[name]
-        print(f"{name:13s} divergence {item['divergence']:.5f}, top-1 disagreement {1 - item['top1']:.4f}, max_abs {item['max_abs']:.3f}, "
+        print(f"{name:13s} divergence {item['divergence']:.5f}, top-1 disagreement {1 - item['top1']:.4f}, "
+              f"max_abs {item['max_abs']:.3f}, "
               f"cosine {item['cosine']:.6f}, perplexity change {item['perplexity_change']:.2e}", flush=True)  # fmt: skip
     return result
 

@@ -62,7 +62,8 @@ def measure(name: str, rows: int, n: int, k: int, arch: str, *, gated: bool) -> 
     flops = 2 * rows * n * k * (2 if gated else 1)
     size = weights[0].numel() * 2
     print(
-        f"{name:8s} {rows:5d} rows  torch {base * 1e6:8.1f} us  {flops / base / 1e12:6.0f} TFLOP/s {size / base / 1e12:5.2f} TB/s"
+        f"{name:8s} {rows:5d} rows  torch {base * 1e6:8.1f} us  {flops / base / 1e12:6.0f} TFLOP/s "
+        f"{size / base / 1e12:5.2f} TB/s"
     )
     wanted = reference(weights[0]).float()
     chosen = tiles(arch, n, gated=gated)
@@ -84,7 +85,8 @@ def measure(name: str, rows: int, n: int, k: int, arch: str, *, gated: bool) -> 
             print("   ", tile, str(fault).splitlines()[0][:90])
             continue
         mark = "*" if tile in chosen else " "
-        print(f"  {mark} {tile.rows:3d}x{tile.columns:3d}x{tile.depth:3d} w{tile.warps} s{tile.stages} {seconds * 1e6:8.1f} us  "
+        print(f"  {mark} {tile.rows:3d}x{tile.columns:3d}x{tile.depth:3d} w{tile.warps} s{tile.stages} "
+              f"{seconds * 1e6:8.1f} us  "
               f"{flops / seconds / 1e12:6.0f} TFLOP/s {size / seconds / 1e12:5.2f} TB/s  {base / seconds:5.2f}x  "
               f"err {error:.1e}", flush=True)  # fmt: skip
         yield {"layer": name, "rows": rows, "tile": vars(tile), "seconds": seconds, "torch": base, "error": error}

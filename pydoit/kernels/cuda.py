@@ -84,7 +84,8 @@ def export(module: Any, target: Any, arch: str, toolkit: Path, folder: Path, lib
     from pydoit.tvm_compat import tvm
 
     functions = functions_of(module)
-    addons, report = [], []
+    addons: list[str] = []
+    report: list[dict[str, Any]] = []
     if functions:
         built, report = build_object(functions, arch, folder, toolkit / "include")
         addons = [str(built)]

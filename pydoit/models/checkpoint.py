@@ -97,7 +97,7 @@ class SafetensorsCheckpoint:
         found: dict[str, tuple[int, ...]] = {}
         for path in files:
             try:
-                opened = safe_open(path, framework="numpy")
+                opened: Any = safe_open(path, framework="numpy")
                 for name in opened.keys():  # noqa: SIM118 - it is no mapping
                     own = name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
                     self._files[own] = (path, name)

@@ -47,12 +47,12 @@ class Rope(Frozen):
         exponent = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
         plain = (1.0 / np.power(np.float32(self.theta), exponent)).astype(np.float32)
         if self.type == "linear":
-            return (plain / np.float32(self.factor)).astype(np.float32)
+            return np.asarray(plain / np.float32(self.factor), np.float32)
         if self.type == "llama3":
             return self._llama3(plain)
         if self.type == "yarn":
             return self._yarn(plain, head_dim)
-        return plain
+        return np.asarray(plain, np.float32)
 
     @property
     def magnitude(self) -> float:

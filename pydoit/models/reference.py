@@ -80,7 +80,7 @@ def _build(spec: LanguageSpec, folder: Path, config: Path | None) -> torch.nn.Mo
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
     _materialize_buffers(model, settings)
-    return model.eval()  # type: ignore[no-any-return]
+    return model.eval()
 
 
 def _materialize_buffers(model: Any, settings: Any) -> None:

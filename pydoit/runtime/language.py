@@ -75,7 +75,7 @@ class LanguageModel:
         for step in self._chunks(sequence, given):
             logits = self._call("prefill", *step)
         assert logits is not None
-        return logits[0]
+        return np.asarray(logits[0])
 
     def score(self, sequence: int, tokens: Tokens) -> Logits:
         """Append tokens; logits after each of them, float32 [tokens, vocabulary]."""
