@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pydoit.kernels.cpu.emit import argument, primitive
-from pydoit.kernels.cpu.unpack import K_IN_WORD
-from pydoit.kernels.cpu.weight_format import WeightFormat, packed_tensors
+from pydoit.kernels.cpu.weight_format import K_IN_WORD, WeightFormat, packed_tensors
 from pydoit.target import CPU_LANES, ResolvedTarget
 from pydoit.tvm_compat import script, tirx
 
@@ -36,7 +35,8 @@ def embed(weight_format: WeightFormat, rows: Any, n: int, k: int, target: Resolv
 def _element(weight_format: WeightFormat, tensors: dict[str, Any], panel: Any, column: Any, lane: Any) -> Any:
     """w[panel * lanes + lane, column] in float32."""
     in_word = K_IN_WORD[weight_format.dtype]
-    stored = tensors["weight"][panel, column // in_word, lane]
+    across = lane * 2 + column % 2 if weight_format.dtype == "int8" else lane
+    stored = tensors["weight"][panel, column // in_word, across]
     if weight_format.dtype == "float32":
         return stored
     if weight_format.dtype == "bfloat16":
@@ -44,7 +44,7 @@ def _element(weight_format: WeightFormat, tensors: dict[str, Any], panel: Any, c
         return tirx.reinterpret("float32", bits)
     value = stored
     if weight_format.dtype == "int4":
-        shift = tirx.Cast("uint32", column % 8 * 4)
+        shift = tirx.Cast("uint32", column % 2 * 16 + column % 8 // 2 * 4)
         nibble = tirx.reinterpret("int32", (stored >> shift) & tirx.const(15, "uint32"))
         value = nibble - tirx.const(8 if weight_format.symmetric else 0, "int32")
     group = column // weight_format.group_size if weight_format.group_size else tirx.const(0, "int32")

@@ -69,9 +69,9 @@ def reinterpret(value: Any, dtype: str, lanes: int) -> Any:
 class Registers:
     """An array of vectors that are accumulated; indices are Python numbers, so that each stays in a register."""
 
-    def __init__(self, count: int, lanes: int) -> None:
-        self.count, self.lanes = count, lanes
-        self.buffer = local(count * lanes)
+    def __init__(self, count: int, lanes: int, dtype: str = "float32") -> None:
+        self.count, self.lanes, self.dtype = count, lanes, dtype
+        self.buffer = local(count * lanes, dtype)
 
     def __getitem__(self, number: int) -> Any:
         return load(self.buffer, [number * self.lanes], self.lanes)
@@ -82,7 +82,7 @@ class Registers:
     def fill(self, number: float) -> None:
         """Set every lane of every vector."""
         for index in range(self.count):
-            self[index] = constant(number, self.lanes)
+            self[index] = constant(number, self.lanes, self.dtype)
 
     def total(self) -> Any:
         """Return the sum of the vectors, added pairwise."""

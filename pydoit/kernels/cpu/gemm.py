@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydoit.kernels.cpu.emit import Registers, constant, load, local, splat, steps, store
@@ -72,15 +73,21 @@ def _unpack(weights: PackedWeights, panel: Any, start: Any, size: int, unpacked:
 
 def _multiply(x: Any, rows: Any, start: Any, size: int, unpacked: Any, sums: Any, lanes: int) -> None:
     """Add the products of one block of k to the sums of all rows, tile by tile."""
-    height = tile_rows(lanes)
+    for_tiles(rows, tile_rows(lanes), lambda first, read: _tile(x, read, first, start, size, unpacked, sums, lanes))
+
+
+def for_tiles(rows: Any, height: int, emit: Callable[[Any, list[Any]], None]) -> None:
+    """Call `emit(first row, rows to read)` in loops over full tiles and then smaller ones.
+
+    The last tile may reach beyond the rows; there it reads the last one and its sums are not used.
+    """
     full = tirx.indexdiv(rows, height)
     with script.serial(0, full) as tile:
-        _tile(x, [tile * height + row for row in range(height)], tile * height, start, size, unpacked, sums, lanes)
+        emit(tile * height, [tile * height + row for row in range(height)])
     rest = tirx.indexdiv(rows - full * height + REST_ROWS - 1, REST_ROWS)
     with script.serial(0, rest) as tile:
         first = full * height + tile * REST_ROWS
-        read = [tirx.min(first + row, rows - 1) for row in range(REST_ROWS)]
-        _tile(x, read, first, start, size, unpacked, sums, lanes)
+        emit(first, [tirx.min(first + row, rows - 1) for row in range(REST_ROWS)])
 
 
 def _tile(x: Any, read: list[Any], first: Any, start: Any, size: int, unpacked: Any, sums: Any, lanes: int) -> None:

@@ -9,6 +9,8 @@ from pydoit.kernels.cpu.emit import argument, primitive
 from pydoit.kernels.cpu.epilogue import Epilogue
 from pydoit.kernels.cpu.gemm import emit_gemm
 from pydoit.kernels.cpu.gemv import emit_gemv
+from pydoit.kernels.cpu.integer_gemm import emit_integer_gemm
+from pydoit.kernels.cpu.integer_gemv import emit_integer_gemv
 from pydoit.kernels.cpu.unpack import PackedWeights
 from pydoit.kernels.cpu.weight_format import WeightFormat
 from pydoit.target import CPU_LANES, ResolvedTarget
@@ -46,7 +48,13 @@ def linear(
         added = argument("bias", (n,)) if bias else None
         residual = argument("residual", (rows, n)) if epilogue == "residual" else None
         finish = Epilogue(argument("out", (rows, n // 2 if gated else n)), lanes, added, residual, gated)
-        if isinstance(rows, int) and rows == 1:
+        single = isinstance(rows, int) and rows == 1
+        if weight_format.quantized:
+            if single:
+                emit_integer_gemv(x, weights, finish, target.arch)
+            else:
+                emit_integer_gemm(x, rows, weights, finish, target.arch)
+        elif single:
             emit_gemv(x, weights, finish)
         else:
             emit_gemm(x, rows, weights, finish)

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydoit.kernels.cpu.emit import argument, constant, convert, load, reinterpret
-from pydoit.kernels.cpu.weight_format import WeightFormat, packed_tensors
-from pydoit.tvm_compat import tirx
-
-K_IN_WORD = {"float32": 1, "bfloat16": 2, "int8": 1, "int4": 8}
-"""Values of k in one vector of stored words."""
+from pydoit.kernels.cpu.weight_format import K_IN_WORD, WeightFormat, packed_tensors
+from pydoit.tvm_compat import script
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class PackedWeights:
 
     @property
     def in_word(self) -> int:
-        """Values of k that `word` returns."""
+        """Values of k that `word` and `pairs` return."""
         return K_IN_WORD[self.weight_format.dtype]
 
     @property
@@ -46,17 +43,22 @@ class PackedWeights:
         return self.weight_format.group_size or self.depth
 
     def word(self, panel: Any, number: Any) -> list[Any]:
-        """Return the `in_word` vectors of word `number` in ascending k, without their scale."""
+        """Return the `in_word` float32 vectors of word `number` in ascending k; float32 and bfloat16 only."""
         stored = load(self.tensors["weight"], [panel, number, 0], self.lanes)
-        dtype = self.weight_format.dtype
-        if dtype == "float32":
+        if self.weight_format.dtype == "float32":
             return [stored]
-        if dtype == "int8":
-            return [convert(stored, "float32", self.lanes)]
-        if dtype == "bfloat16":
-            shift, mask = constant(16, self.lanes, "uint32"), constant(0xFFFF0000, self.lanes, "uint32")
-            return [reinterpret(bits, "float32", self.lanes) for bits in (stored << shift, stored & mask)]
-        return [self._nibble(stored, number) for number in range(8)]
+        shift, mask = constant(16, self.lanes, "uint32"), constant(0xFFFF0000, self.lanes, "uint32")
+        return [reinterpret(bits, "float32", self.lanes) for bits in (stored << shift, stored & mask)]
+
+    def pairs(self, panel: Any, number: Any) -> list[Any]:
+        """Return the int32 vectors of word `number`, two int16 of adjacent k in each lane; int8 and int4 only."""
+        if self.weight_format.dtype == "int8":
+            stored = load(self.tensors["weight"], [panel, number, 0], 2 * self.lanes)
+            return [reinterpret(convert(stored, "int16", 2 * self.lanes), "int32", self.lanes)]
+        stored = script.bind(load(self.tensors["weight"], [panel, number, 0], self.lanes))
+        mask = constant(0x000F000F, self.lanes, "uint32")
+        shifted = [stored >> constant(4 * pair, self.lanes, "uint32") if pair else stored for pair in range(4)]
+        return [reinterpret(bits & mask, "int32", self.lanes) for bits in shifted]
 
     def scale(self, panel: Any, group: Any) -> Any:
         """Return the scales of a group, or None."""
@@ -71,17 +73,3 @@ class PackedWeights:
             return None
         stored = load(self.tensors[name], [panel, group, 0], self.lanes)
         return stored if self.weight_format.scale_dtype == "float32" else convert(stored, "float32", self.lanes)
-
-    def _nibble(self, stored: Any, number: int) -> Any:
-        shifted = stored >> constant(4 * number, self.lanes, "uint32") if number else stored
-        lowest = -8 if self.weight_format.symmetric else 0
-        if self.lanes == 16:  # a permutation of a table looks at the low four bits alone: no mask, no conversion
-            table = [tirx.const(float(lowest + value), "float32") for value in range(16)]
-            return _permute(table, shifted)
-        value = reinterpret(shifted & constant(15, self.lanes, "uint32"), "int32", self.lanes)
-        return convert(value + constant(lowest, self.lanes, "int32"), "float32", self.lanes)
-
-
-def _permute(table: list[Any], index: Any) -> Any:
-    vector = tirx.Shuffle(table, [tirx.const(lane, "int32") for lane in range(16)])
-    return tirx.call_llvm_pure_intrin("float32x16", "llvm.x86.avx512.permvar.sf.512", vector, reinterpret(index, "int32", 16))

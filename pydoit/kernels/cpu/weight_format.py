@@ -15,6 +15,8 @@ DTYPES = ("float32", "bfloat16", "int8", "int4")
 GROUP_SIZES = (32, 64, 128)
 PAIR = 2
 """Panels of adjacent channels that one task computes; the number of channels is padded to a multiple of them."""
+K_IN_WORD = {"float32": 1, "bfloat16": 2, "int8": 2, "int4": 8}
+"""Values of k in what one load reads for every channel of a panel."""
 DEPTH_STEP = 32
 """bfloat16 weights are padded to this depth, that of one AMX tile; int4 weights to the group."""
 
@@ -63,6 +65,8 @@ class WeightFormat:
 
     def padded_depth(self, depth: int) -> int:
         """Return the depth as stored; weights beyond `depth` are zero or multiplied with nothing."""
+        if self.dtype == "int8":
+            return depth + depth % 2
         if self.dtype == "bfloat16":
             return ceil(depth / DEPTH_STEP) * DEPTH_STEP
         if self.dtype == "int4":
@@ -120,16 +124,17 @@ def dequantize(quantized: Quantized) -> Array:
 def packed_tensors(weight_format: WeightFormat, n: int, k: int, lanes: int) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return names, shapes and dtypes of the packed tensors in the order in which `linear` takes them.
 
-    weight: [panels, k, lanes] in float32 or int8; [panels, k / 2, lanes] in uint32 with two bfloat16 (the even k in the
-    low half); [panels, k / 8, lanes] in uint32 with eight nibbles (the lowest k in the lowest). scale, minimum:
-    [panels, groups, lanes].
+    weight: [panels, k, lanes] in float32; [panels, k / 2, lanes] in uint32 with two bfloat16 (the even k in the low half);
+    [panels, k / 2, 2 lanes] in int8, two adjacent k of each channel side by side; [panels, k / 8, lanes] in uint32 with
+    eight nibbles (k = 0, 2, 4, 6 in the low half from the lowest bits up, k = 1, 3, 5, 7 in the high half). scale,
+    minimum: [panels, groups, lanes].
     """
     panels = padded_panels(n, lanes)
     depth = weight_format.padded_depth(k)
-    dtype, in_word = {"float32": ("float32", 1), "bfloat16": ("uint32", 2), "int8": ("int8", 1), "int4": ("uint32", 8)}[
-        weight_format.dtype
-    ]
-    tensors: dict[str, tuple[tuple[int, ...], str]] = {"weight": ((panels, depth // in_word, lanes), dtype)}
+    stored = {"float32": "float32", "bfloat16": "uint32", "int8": "int8", "int4": "uint32"}[weight_format.dtype]
+    across = 2 * lanes if weight_format.dtype == "int8" else lanes
+    shape = (panels, depth // K_IN_WORD[weight_format.dtype], across)
+    tensors: dict[str, tuple[tuple[int, ...], str]] = {"weight": (shape, stored)}
     if weight_format.quantized:
         tensors["scale"] = ((panels, weight_format.groups(k), lanes), weight_format.scale_dtype)
     if not weight_format.symmetric:
@@ -159,8 +164,10 @@ def pack(weight_format: WeightFormat, array: Array | Quantized, lanes: int) -> d
     _check(weight_format, quantized)
     values = quantized.values
     if weight_format.dtype == "int4":
-        values = _join_nibbles(values, weight_format)
-    packed = {"weight": _panels(values, lanes), "scale": _panels(quantized.scale.astype(weight_format.scale_dtype), lanes)}
+        weight = _panels(_join_nibbles(values, weight_format), lanes)
+    else:
+        weight = _pair_bytes(values, lanes)
+    packed = {"weight": weight, "scale": _panels(quantized.scale.astype(weight_format.scale_dtype), lanes)}
     if quantized.minimum is not None:
         packed["minimum"] = _panels(quantized.minimum.astype(weight_format.scale_dtype), lanes)
     return packed
@@ -212,6 +219,13 @@ def _panels(array: Array, lanes: int) -> Array:
     return np.ascontiguousarray(padded.reshape(panels, lanes, depth).transpose(0, 2, 1))
 
 
+def _pair_bytes(values: Array, lanes: int) -> Array:
+    """(n, depth) -> [panels, depth / 2, 2 * lanes], two adjacent k of a channel side by side."""
+    even = np.pad(values, ((0, 0), (0, values.shape[1] % 2)))
+    pairs = _panels(np.ascontiguousarray(even).view(np.int16), lanes)
+    return pairs.view(np.int8)
+
+
 def _pair_bfloat16(weight: Array, depth: int) -> Array:
     """Round to bfloat16 (nearest, ties to even) and join pairs of adjacent k in uint32, the even one in the low half."""
     padded = np.zeros((len(weight), depth), np.float32)
@@ -223,12 +237,12 @@ def _pair_bfloat16(weight: Array, depth: int) -> Array:
 
 
 def _join_nibbles(values: Array, weight_format: WeightFormat) -> Array:
-    """Join eight adjacent k in uint32; symmetric values are stored with 8 added."""
+    """Join eight adjacent k in uint32, the even ones in its low half; symmetric values are stored with 8 added."""
     n, depth = values.shape
     offset = 8 if weight_format.symmetric else 0
     padded = np.full((n, weight_format.padded_depth(depth)), offset, np.uint32)
     padded[:, :depth] = values.astype(np.int16) + offset
     words = np.zeros((n, padded.shape[1] // 8), np.uint32)
     for nibble in range(8):
-        words |= padded[:, nibble::8] << np.uint32(4 * nibble)
+        words |= padded[:, nibble::8] << np.uint32(16 * (nibble % 2) + 4 * (nibble // 2))
     return words
