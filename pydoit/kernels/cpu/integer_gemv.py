@@ -13,6 +13,8 @@ from pydoit.tvm_compat import script, tirx
 
 UNROLL = 32
 """Values of k in one pass of the innermost loop."""
+SUMS = 2
+"""Independent sums of a panel."""
 
 
 def emit_integer_gemv(x: Any, weights: PackedWeights, epilogue: Epilogue, arch: str) -> None:
@@ -21,32 +23,35 @@ def emit_integer_gemv(x: Any, weights: PackedWeights, epilogue: Epilogue, arch: 
     given = quantize_rows(x, 1, weights.depth, weights.weight_format, lanes)
     size = group_size(weights.weight_format)
     with script.parallel(0, weights.panels // PAIR) as task:
-        sums, totals = Registers(PAIR, lanes, "int32"), Registers(PAIR, lanes)
+        sums, totals = Registers(SUMS, lanes, "int32"), Registers(1, lanes)
         result = local(PAIR * lanes)
-        totals.fill(0.0)
-        panels = [task * PAIR + member for member in range(PAIR)]
 
-        def group(start: Any, count: int) -> None:
-            sums.fill(0)
-            words = -(-count // weights.in_word)
-            steps(words, UNROLL // weights.in_word, lambda word, present: multiply(start, word, present, count))
-            finish_group(weights, given, 0, panels, tirx.indexdiv(start, size), sums, totals)
-
-        def multiply(start: Any, word: Any, present: int, count: int) -> None:
-            pairs = -(-count // 2)
+        def multiply(panel: Any, start: Any, word: Any, present: int, pairs: int) -> None:
             for offset in range(present):
                 number = tirx.indexdiv(start, weights.in_word) + word + offset
-                kept = [weights.pairs(panel, number) for panel in panels]
-                for pair in range(weights.in_word // 2):
-                    if isinstance(word, int) and (word + offset) * weights.in_word // 2 + pair >= pairs:
+                for pair, kept in enumerate(weights.pairs(panel, number)):
+                    position = offset * weights.in_word // 2 + pair
+                    if isinstance(word, int) and word * weights.in_word // 2 + position >= pairs:
                         continue
-                    factor = script.bind(given.pair(0, number * (weights.in_word // 2) + pair, lanes))
-                    for member in range(PAIR):
-                        sums[member] = sums[member] + pair_product(kept[member][pair], factor, lanes, arch)
+                    factor = given.pair(0, number * (weights.in_word // 2) + pair, lanes)
+                    at = position % SUMS
+                    sums[at] = sums[at] + pair_product(kept, factor, lanes, arch)
 
-        steps(weights.depth, size, group)
-        for member, panel in enumerate(panels):
-            total = totals[member]
+        # One panel after the other: weights are read in one stream, which is what the time goes into.
+        for member in range(PAIR):
+            panel = task * PAIR + member
+            totals.fill(0.0)
+
+            def group(start: Any, count: int, panel: Any = panel) -> None:
+                sums.fill(0)
+                words = -(-count // weights.in_word)
+                pairs = -(-count // 2)
+                unrolled = UNROLL // weights.in_word
+                steps(words, unrolled, lambda word, present: multiply(panel, start, word, present, pairs))
+                finish_group(weights, given, panel, tirx.indexdiv(start, size), sums, totals)
+
+            steps(weights.depth, size, group)
+            total = totals[0]
             if weights.weight_format.group_size is None:
                 total = total * weights.scale(panel, 0)
             store(result, total, [member * lanes], lanes)
@@ -58,18 +63,16 @@ def emit_integer_gemv(x: Any, weights: PackedWeights, epilogue: Epilogue, arch: 
 
 
 def finish_group(
-    weights: PackedWeights, given: QuantizedRows, row: Any, panels: list[Any], group: Any, sums: Registers, totals: Registers
+    weights: PackedWeights, given: QuantizedRows, panel: Any, group: Any, sums: Registers, totals: Registers
 ) -> None:
-    """Add a group's integer sums to the totals."""
+    """Add a group's integer sums to the total."""
     lanes, chosen = weights.lanes, weights.weight_format
-    factor = splat(script.bind(given.scales[row, group]), lanes)
-    for member, panel in enumerate(panels):
-        value = script.bind(tirx.Cast(f"float32x{lanes}", sums[member])) * factor
-        if chosen.dtype == "int4" and chosen.symmetric:
-            value = value - splat(given.sums[row, group] * tirx.const(float(OFFSET), "float32"), lanes)
-        if chosen.group_size is not None:
-            value = value * weights.scale(panel, group)
-        total = totals[member] + value
-        if not chosen.symmetric:
-            total = total + weights.minimum(panel, group) * splat(given.sums[row, group], lanes)
-        totals[member] = total
+    value = tirx.Cast(f"float32x{lanes}", sums.total()) * splat(given.scales[0, group], lanes)
+    if chosen.dtype == "int4" and chosen.symmetric:
+        value = value - splat(given.sums[0, group] * tirx.const(float(OFFSET), "float32"), lanes)
+    if chosen.group_size is not None:
+        value = value * weights.scale(panel, group)
+    total = totals[0] + value
+    if not chosen.symmetric:
+        total = total + weights.minimum(panel, group) * splat(given.sums[0, group], lanes)
+    totals[0] = total
