@@ -55,6 +55,9 @@ def unsupported(recipe: Recipe) -> Iterator[Fault]:
         (recipe.passes.check is not None, ("passes", "check"), f"passes: check {LATER}"),
     )
     yield from ((path, text) for applies, path, text in refusals if applies)
+    for metric in sorted(language.METRICS):
+        if other and getattr(recipe.verify.tolerance, metric) is not None:
+            yield ("verify", "tolerance", metric), "goes with language models only; remove it"
     for kind, choice in recipe.kernels:
         if choice not in ("auto", "tvm"):
             yield ("kernels", kind), f'kernels: {choice} {LATER}; use "auto" or "tvm"'

@@ -13,6 +13,7 @@ MODEL = '[model]\nsource = "torch"\nfactory = "recipes.tiny_net:build"\nweights 
 INPUT = "[model.inputs.image]\nshape = [1, 3, 8, 8]\n"
 BASE = f"schema = 1\n{MODEL}{INPUT}"
 ONNX = 'schema = 1\n[model]\nsource = "onnx"\npath = "recipes/tiny.toml"\n' + INPUT
+LANGUAGE = 'schema = 1\n[model]\nsource = "gguf"\npath = "recipes/tiny.toml"\n'
 SYMBOLIC = BASE.replace("[1, 3,", '["b", 3,') + "[model.dims]\n"
 
 
@@ -82,7 +83,8 @@ BROKEN = [
     Broken("plain-http", ONNX.replace("recipes/tiny.toml", "http://x.org/m.onnx"), 4, "model.path", "https"),
     Broken("weights-form", BASE.replace("random:0", "random:x"), 5, "model.weights", "malformed"),
     Broken("weights-for-onnx", ONNX.replace(INPUT, 'weights = "random:1"\n' + INPUT), 5, "model.weights", "architecture"),
-    Broken("gguf", BASE.replace('"torch"', '"gguf"'), 3, "model.source", "not supported yet"),
+    Broken("language-inputs", LANGUAGE + INPUT, 5, "model.inputs", "has its own inputs"),
+    Broken("language-metric", BASE + "[verify.tolerance]\ngreedy = 1.0\n", 9, "verify.tolerance.greedy", "language models only"),
     Broken("torchscript-untrusted", ONNX.replace('"onnx"', '"torchscript"'), 2, "model.trusted", "is a program"),
     Broken("trusted-onnx", ONNX.replace(INPUT, "trusted = true\n" + INPUT), 5, "model.trusted", "torchscript"),
     Broken("constant-and-input", BASE + "[model.constants]\nimage = 1\n", 9, "model.constants.image", "also an input"),

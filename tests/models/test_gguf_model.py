@@ -85,7 +85,7 @@ def test_a_file_cut_short_or_of_another_model(tmp_path: Path) -> None:
         with pytest.raises(UserError):
             GgufFile(tmp_path / "m.gguf")
     (tmp_path / "m.gguf").write_bytes(content)
-    with pytest.raises(UserError, match="lacks blk.1.attn_norm.weight"):
+    with pytest.raises(UserError, match=r"lacks blk.1.attn_norm.weight"):
         GgufCheckpoint(tmp_path / "m.gguf", decoder_config({**CONFIG, "num_hidden_layers": 2}))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from small_models import SMALL_NET, build, package
 
 from pydoit.stages import package as stage
+from pydoit.stages import tokenizer
 
 
 def test_the_folder_is_whole_and_names_no_path(tmp_path: Path) -> None:
@@ -17,6 +18,9 @@ def test_the_folder_is_whole_and_names_no_path(tmp_path: Path) -> None:
     (fetched / "model/tokenizer.json").write_text("{}")
     (fetched / "model/secret.txt").write_text("not a tokenizer file")
     stages = build(SMALL_NET, tmp_path / "build", fetched)
+    stages["tokenizer"] = tmp_path / "tokenizer"
+    stages["tokenizer"].mkdir()
+    tokenizer.run(tokenizer.Spec(source="transformers"), {"fetch": fetched}, stages["tokenizer"])
     one, two = package(stages, tmp_path / "one"), package(stages, tmp_path / "two")
     files = sorted(path.relative_to(one).as_posix() for path in one.rglob("*") if path.is_file())
     assert files == ["lib.so", "manifest.json", "tokenizer/tokenizer.json", "weights/model.safetensors"]
