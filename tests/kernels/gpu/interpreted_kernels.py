@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pydoit.kernels.triton import matmul, paged_decode, paged_prefill, rope_append, stage_inputs
-from tests.kernels.triton.launching import run
+from tests.kernels.gpu.launching import run
 
 
 @pytest.mark.parametrize("rows", [2, 16, 17, 40, 70])

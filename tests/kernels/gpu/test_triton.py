@@ -59,7 +59,7 @@ def test_machine_code(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_every_number_of_rows_has_one_tile(gated: bool) -> None:
-    from tests.kernels.triton.launching import evaluate
+    from tests.kernels.gpu.launching import evaluate
 
     function = matmul.make("m", n=64, k=64, arch="sm_90", dtype="bfloat16", out_dtype="bfloat16", bias=False,
                            residual=False, gated=gated)  # fmt: skip
