@@ -160,7 +160,7 @@ def test_a_gate_is_looked_at_without_running_anything(built: TestWorkspace) -> N
     assert "gate: profile.latency_ms.median is" in done.stdout
     report = built.report()
     assert report["library"] is None
-    assert [stage["status"] for stage in report["stages"]] == ["hit"] * 8 + ["failed"]
+    assert [stage["status"] for stage in report["stages"]] == ["hit"] * (len(STAGES) - 1) + ["failed"]
     built.write("recipes/tiny.toml", before)
     assert built.build() == ALL_HIT
 

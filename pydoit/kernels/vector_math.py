@@ -105,7 +105,8 @@ def _select(condition: Any, then: Any, otherwise: Any) -> Any:
 
 
 def _lanes(value: Any) -> int:
-    return int(value.ty.dtype.lanes)
+    kind = getattr(value, "ty", None)  # an element of a te tensor has none
+    return 1 if kind is None else int(kind.dtype.lanes)
 
 
 def _splat(value: Any, lanes: int) -> Any:
