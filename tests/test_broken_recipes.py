@@ -84,7 +84,9 @@ BROKEN = [
     Broken("weights-form", BASE.replace("random:0", "random:x"), 5, "model.weights", "malformed"),
     Broken("weights-for-onnx", ONNX.replace(INPUT, 'weights = "random:1"\n' + INPUT), 5, "model.weights", "architecture"),
     Broken("language-inputs", LANGUAGE + INPUT, 5, "model.inputs", "has its own inputs"),
-    Broken("language-metric", BASE + "[verify.tolerance]\ngreedy = 1.0\n", 9, "verify.tolerance.greedy", "language models only"),
+    Broken(
+        "language-metric", BASE + "[verify.tolerance]\ngreedy = 1.0\n", 9, "verify.tolerance.greedy", "language models only"
+    ),
     Broken("torchscript-untrusted", ONNX.replace('"onnx"', '"torchscript"'), 2, "model.trusted", "is a program"),
     Broken("trusted-onnx", ONNX.replace(INPUT, "trusted = true\n" + INPUT), 5, "model.trusted", "torchscript"),
     Broken("constant-and-input", BASE + "[model.constants]\nimage = 1\n", 9, "model.constants.image", "also an input"),
