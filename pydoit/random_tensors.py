@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pydoit.importers.spec import Input
 
 _BLOCK = 1 << 20  # words made at a time; even, so that no half of a 64-bit word is lost
+COUNTER_WORDS = 8  # words that Philox makes of one counter
 _FRACTION_BITS = 24  # a float32 in [0, 1) holds 24 random bits exactly
 
 
@@ -24,20 +25,23 @@ def raw_bits(seed: int, name: str, count: int) -> NDArray[np.uint32]:
     return np.concatenate([np.empty(0, "<u4"), *_raw_blocks(seed, name, count)])
 
 
-def _raw_blocks(seed: int, name: str, count: int) -> Iterator[NDArray[np.uint32]]:
-    """The words in blocks, so that a large tensor needs little more memory than its own."""
+def _raw_blocks(seed: int, name: str, count: int, skipped: int = 0) -> Iterator[NDArray[np.uint32]]:
+    """The words after `skipped` (whole counters) in blocks, so that a large tensor needs little more memory than its own."""
     key = int.from_bytes(hashlib.sha256(f"{seed}\0{name}".encode()).digest()[:16], "little")
     generator = np.random.Philox(key=key)
+    generator.advance(skipped // COUNTER_WORDS)
     for start in range(0, count, _BLOCK):
         size = min(_BLOCK, count - start)
         yield np.asarray(generator.random_raw((size + 1) // 2), dtype="<u8").view("<u4")[:size]
 
 
-def uniform(seed: int, name: str, shape: Sequence[int], low: float, high: float) -> NDArray[np.float32]:
-    """float32 of `shape`, uniform in [low, high)."""
+def uniform(seed: int, name: str, shape: Sequence[int], low: float, high: float, skipped: int = 0) -> NDArray[np.float32]:
+    """float32 of `shape`, uniform in [low, high): those after the first `skipped`, a multiple of COUNTER_WORDS."""
+    if skipped % COUNTER_WORDS:
+        raise ValueError(f"{skipped} values are no whole counters of {COUNTER_WORDS}")
     values = np.empty(math.prod(shape), dtype=np.float32)
     start = 0
-    for bits in _raw_blocks(seed, name, values.size):
+    for bits in _raw_blocks(seed, name, values.size, skipped):
         unit = values[start : start + bits.size]
         unit[:] = bits >> np.uint32(32 - _FRACTION_BITS)
         unit *= np.float32(2.0**-_FRACTION_BITS)

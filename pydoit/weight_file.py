@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,30 +35,44 @@ _DTYPES = {
 }
 
 
+class Piece(NamedTuple):
+    """Values of a tensor, all of them or those that begin at `first` on its first axis."""
+
+    name: str
+    values: NDArray[Any]
+    first: int = 0
+
+
 def write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write `tensors`; the same ones give the same bytes."""
     arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
     described = [{"name": name, "shape": array.shape, "dtype": str(array.dtype)} for name, array in arrays.items()]
-    stream(path, described, arrays.items())
+    stream(path, described, (Piece(name, array) for name, array in arrays.items()))
 
 
-def stream(path: Path, described: Iterable[Mapping[str, Any]], tensors: Iterable[tuple[str, NDArray[Any]]]) -> None:
-    """Write tensors as they come, each at the place that its name, shape and dtype in `described` give it.
+def stream(path: Path, described: Iterable[Mapping[str, Any]], pieces: Iterable[Piece]) -> None:
+    """Write tensors, or pieces of them, as they come, at the place that name, shape and dtype in `described` give them.
 
     The format allows no gaps, but any order: tensors whose size is a multiple of 64 bytes come first, the rest sorted
     by falling element size; the header is padded with spaces to 64 bytes. Both are within the safetensors format.
     """
     known = {item["name"]: (tuple(item["shape"]), str(item["dtype"])) for item in described}
     places, header = _lay_out(known)
+    lacking = {name: math.prod(shape) for name, (shape, _) in known.items()}
     with path.open("wb") as file:
         file.write(header)
-        for name, array in tensors:
-            if (array.shape, str(array.dtype)) != known[name]:
-                raise ValueError(f"{name} is {array.dtype} {array.shape}, not {known[name]}")
-            file.seek(len(header) + places.pop(name))
-            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    if places:
-        raise ValueError(f"{', '.join(places)} never came")
+        for name, values, first in pieces:
+            shape, dtype = known[name]
+            row = values.nbytes // max(1, len(values)) if values.ndim else 0
+            fits = values.ndim == len(shape) and values.shape[1:] == shape[1:] and str(values.dtype) == dtype
+            if not fits or (shape and first + len(values) > shape[0]):
+                raise ValueError(f"{name} is {values.dtype} {values.shape} from {first} on, not {dtype} {shape}")
+            file.seek(len(header) + places[name] + first * row)
+            file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+            lacking[name] -= values.size
+    never = [name for name, count in lacking.items() if count]
+    if never:
+        raise ValueError(f"{', '.join(never)} never came whole")
 
 
 def _lay_out(known: Mapping[str, tuple[tuple[int, ...], str]]) -> tuple[dict[str, int], bytes]:

@@ -35,14 +35,16 @@ def fill(model: torch.nn.Module, seed: int) -> None:
                 tensor.copy_(torch.from_numpy(filled))
 
 
-def values(seed: int, name: str, leaf: str, shape: tuple[int, ...], is_norm: bool, is_embedding: bool) -> NDArray[np.float32]:
-    """The values of the tensor called `name`, whose last part is `leaf`."""
+def values(
+    seed: int, name: str, leaf: str, shape: tuple[int, ...], is_norm: bool, is_embedding: bool, first: int = 0
+) -> NDArray[np.float32]:
+    """The values of the tensor called `name`, whose last part is `leaf`; of a matrix `shape` may be rows from `first` on."""
     if len(shape) < 2:
         one = is_norm and leaf in ("weight", "running_var")
         return np.full(shape, 1.0 if one else 0.0, dtype=np.float32)
     variance = 1.0 if is_embedding else 2.0 / math.prod(shape[1:])
     bound = math.sqrt(3.0 * variance)
-    return random_tensors.uniform(seed, name, shape, -bound, bound)
+    return random_tensors.uniform(seed, name, shape, -bound, bound, first * math.prod(shape[1:]))
 
 
 def _norm_names(model: torch.nn.Module) -> set[str]:

@@ -15,6 +15,7 @@ from pydoit.kernels.cpu.weight_format import Quantized
 from pydoit.models.config import DecoderConfig, decoder_config, read_values
 from pydoit.models.parameters import checkpoint_shapes, gguf_name
 
+ALL = slice(None)
 SHOWN = 10
 """Names that a message lists."""
 
@@ -22,10 +23,10 @@ SHOWN = 10
 class Checkpoint(Protocol):
     """A source of tensors by the names of a transformers checkpoint."""
 
-    def read(self, name: str) -> NDArray[np.float32]:
-        """One tensor as float32."""
+    def read(self, name: str, rows: slice = ALL) -> NDArray[np.float32]:
+        """Rows of one tensor as float32."""
 
-    def blocks(self, name: str) -> Quantized | None:
+    def blocks(self, name: str, rows: slice = ALL) -> Quantized | None:
         """The tensor's own quantized blocks as a `Quantized`, or None where it has none that we keep."""
 
 
@@ -74,15 +75,17 @@ class RandomCheckpoint:
         # A tied matrix has two names in a transformers model; the head's is the one that is filled last.
         self._tied = {"model.embed_tokens.weight": "lm_head.weight"} if config.tied else {}
 
-    def read(self, name: str) -> NDArray[np.float32]:
+    def read(self, name: str, rows: slice = ALL) -> NDArray[np.float32]:
         from pydoit.importers.random_weights import values
 
         own = self._tied.get(name, name)
         owner, _, leaf = own.rpartition(".")
         is_norm = "norm" in owner.rpartition(".")[2]
-        return values(self._seed, own, leaf, self._shapes[name], is_norm, own == "model.embed_tokens.weight")
+        start, stop, _ = rows.indices(self._shapes[name][0])
+        shape = (stop - start, *self._shapes[name][1:])
+        return values(self._seed, own, leaf, shape, is_norm, own == "model.embed_tokens.weight", start)
 
-    def blocks(self, name: str) -> Quantized | None:
+    def blocks(self, name: str, rows: slice = ALL) -> Quantized | None:
         return None
 
 
@@ -109,13 +112,13 @@ class SafetensorsCheckpoint:
             found.pop("lm_head.weight", None)
         _check({name: shape for name, shape in found.items() if not name.endswith("rotary_emb.inv_freq")}, expected)
 
-    def read(self, name: str) -> NDArray[np.float32]:
+    def read(self, name: str, rows: slice = ALL) -> NDArray[np.float32]:
         from pydoit.runtime.aligned import map_weights
 
         path, own = self._files[name]
-        return np.asarray(map_weights(path)[own], dtype=np.float32)
+        return np.asarray(map_weights(path)[own][rows], dtype=np.float32)
 
-    def blocks(self, name: str) -> Quantized | None:
+    def blocks(self, name: str, rows: slice = ALL) -> Quantized | None:
         return None
 
 
@@ -133,25 +136,28 @@ class GgufCheckpoint:
         found = {name: tensor.shape for name, tensor in self._file.tensors.items() if name != "rope_freqs.weight"}
         _check(found, expected)
 
-    def read(self, name: str) -> NDArray[np.float32]:
-        return self._ordered(name, self._file.tensor(gguf_name(name)).dequantize())
+    def read(self, name: str, rows: slice = ALL) -> NDArray[np.float32]:
+        tensor = self._file.tensor(gguf_name(name))
+        return self._ordered(name, tensor.dequantize(rows.start, rows.stop), rows)
 
-    def blocks(self, name: str) -> Quantized | None:
+    def blocks(self, name: str, rows: slice = ALL) -> Quantized | None:
         """Q4_1, Q4_0 and Q8_0 as they are."""
         from pydoit.models.gguf_blocks import FIELD_TYPES
 
         tensor = self._file.tensor(gguf_name(name))
         if tensor.type not in FIELD_TYPES:
             return None
-        fields = tensor.blocks()
-        minimum = None if fields.minimum is None else self._ordered(name, fields.minimum)
-        return Quantized(self._ordered(name, fields.values), self._ordered(name, fields.scale), minimum)
+        fields = tensor.blocks(rows.start, rows.stop)
+        minimum = None if fields.minimum is None else self._ordered(name, fields.minimum, rows)
+        return Quantized(self._ordered(name, fields.values, rows), self._ordered(name, fields.scale, rows), minimum)
 
-    def _ordered(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
+    def _ordered(self, name: str, values: NDArray[Any], rows: slice) -> NDArray[Any]:
         from pydoit.models.gguf_blocks import unpermute_rows
 
         heads = next((heads for key, heads in self._heads.items() if f".{key}." in name), 0)
-        return unpermute_rows(rows, heads) if heads else rows
+        if heads and rows != ALL:
+            raise ValueError(f"{name} is put into another order as a whole")
+        return unpermute_rows(values, heads) if heads else values
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -28,14 +28,14 @@ class GgufTensor:
     rows: NDArray[np.uint8]
     """uint8 [product of all extents but the last, bytes of a row], read-only."""
 
-    def dequantize(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+    def dequantize(self, start: int | None = None, stop: int | None = None) -> NDArray[np.float32]:
         """float32 [rows start to stop, last extent], or `shape` when all rows are asked for."""
         values = dequantize(self.rows[start:stop], self.type)
         return values.reshape(self.shape) if len(values) == len(self.rows) else values
 
-    def blocks(self) -> Blocks:
-        """Quantized values, scales and minima of a Q8_0, Q4_0 or Q4_1 matrix, as they are in the file."""
-        return split_blocks(self.rows, self.type)
+    def blocks(self, start: int | None = None, stop: int | None = None) -> Blocks:
+        """Quantized values, scales and minima of rows of a Q8_0, Q4_0 or Q4_1 matrix, as they are in the file."""
+        return split_blocks(self.rows[start:stop], self.type)
 
 
 class GgufFile:

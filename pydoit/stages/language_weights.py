@@ -35,7 +35,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     def counted() -> Any:
         for number, item in enumerate(packed_weights(config, operators, checkpoint), start=1):
-            progress(f"tensor {number} of {len(weights)}: {item[0]}")
+            progress(f"piece {number}: {item.name}")
             yield item
 
     weight_file.stream(out / "model.safetensors", weights, counted())
