@@ -188,12 +188,16 @@ def _missing(workspace: Workspace, key: KeyPath, relative: str) -> Iterator[Faul
 
 
 def _pass_faults(recipe: Recipe) -> Iterator[Fault]:
-    for index, use in enumerate(recipe.passes.order or ()):
-        try:
-            passes.check_use(_pass_entry(use))
-        except ModelBuildError as error:
-            yield ("passes", "order", index), str(error)
+    """The first fault of an order, with the smallest change that makes the whole order legal."""
+    order = [_pass_entry(use) for use in recipe.passes.order or ()]
+    setting = passes.Setting(recipe.target.kind, recipe.model.is_language)
+    faults = passes.check_order(order, setting) if order else []
+    if faults:
+        repair = passes.repair_order(order, setting)
+        place: KeyPath = (faults[0].index,) if faults[0].index < len(order) else ()
+        remedy = ", ".join(repair.changes)
+        yield ("passes", "order", *place), f"{faults[0].text}; {remedy} (doit passes check RECIPE --fix writes it)"
 
 
-def _pass_entry(use: PassUse) -> dict[str, object]:
-    return {"name": use.name, **use.options}
+def _pass_entry(use: PassUse) -> passes.Entry:
+    return {"name": use.name, **use.options} if use.options else use.name
