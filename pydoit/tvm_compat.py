@@ -24,6 +24,7 @@ from tvm import ir, relax, te, tirx, topi  # noqa: E402
 from tvm.ir import IRModule, load_json, save_json  # noqa: E402
 from tvm.relax.expr_functor import PyExprMutator, mutator  # noqa: E402
 from tvm.s_tir import Schedule, dlight, meta_schedule  # noqa: E402
+from tvm.s_tir.analysis import estimate_tir_flops  # noqa: E402
 from tvm.s_tir.pipeline import default_s_tir_pipeline as s_tir_pipeline  # noqa: E402
 from tvm.s_tir.schedule import ScheduleError  # noqa: E402
 from tvm.script.ir_builder import IRBuilder  # noqa: E402
@@ -31,7 +32,7 @@ from tvm.sym.analyzer import Analyzer  # noqa: E402
 from tvm.target import Target  # noqa: E402
 from tvm.tirx.compilation_pipeline import register_tir_pipeline  # noqa: E402
 from tvm.tirx.script import builder as script  # noqa: E402
-from tvm_ffi import structural_equal, structural_map  # noqa: E402
+from tvm_ffi import structural_equal, structural_hash, structural_map, structural_walk  # noqa: E402
 
 __all__ = [
     "Analyzer",
@@ -42,6 +43,7 @@ __all__ = [
     "ScheduleError",
     "Target",
     "dlight",
+    "estimate_tir_flops",
     "ir",
     "load_json",
     "meta_schedule",
@@ -52,7 +54,9 @@ __all__ = [
     "save_json",
     "script",
     "structural_equal",
+    "structural_hash",
     "structural_map",
+    "structural_walk",
     "te",
     "tirx",
     "topi",

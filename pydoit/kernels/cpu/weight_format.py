@@ -96,10 +96,13 @@ def quantize(weight_format: WeightFormat, array: Array) -> Quantized:
         raise UserError(f'weights in "{weight_format.dtype}" have no scales; quantize to int8 or int4')
     grouped = _grouped(weight_format, np.asarray(array, np.float32))
     minimum = None
-    if weight_format.symmetric:
-        highest = 127.0 if weight_format.dtype == "int8" else 7.0
-        scale = (np.abs(grouped).max(2) / highest).astype(weight_format.scale_dtype)
-        shifted, low, high = grouped, -highest, highest
+    if weight_format.dtype == "int4" and weight_format.symmetric:
+        # The value of largest magnitude becomes -8, whatever its sign, so that all 16 values are used (as in Q4_0).
+        largest = np.take_along_axis(grouped, np.abs(grouped).argmax(2)[:, :, None], 2)[:, :, 0]
+        scale, shifted, low, high = (largest / -8.0).astype(weight_format.scale_dtype), grouped, -8.0, 7.0
+    elif weight_format.symmetric:
+        scale = (np.abs(grouped).max(2) / 127.0).astype(weight_format.scale_dtype)
+        shifted, low, high = grouped, -127.0, 127.0
     else:
         minimum = grouped.min(2).astype(weight_format.scale_dtype)
         shifted, low, high = grouped - minimum[:, :, None].astype(np.float32), 0.0, 15.0

@@ -1,0 +1,249 @@
+"""What a Relax module costs, read from its IR: kernels, FLOPs, bytes moved, memory of its intermediates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pydoit.tvm_compat import estimate_tir_flops, ir, relax, structural_walk, tirx
+
+_FUNCTION_CALLS = frozenset(("relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed"))
+_VIEWS = frozenset(("relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "relax.vm.builtin.reshape"))
+_OVER_WEIGHT = frozenset(("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one call of an entry function; symbolic extents count with their upper bounds."""
+
+    functions: int
+    """Functions of the module, Relax and TIR."""
+    nodes: int
+    """Bindings of Relax functions and statements of TIR functions."""
+    kernels: int
+    """Calls of functions and, before they are lowered, of operators; views do not count."""
+    flops: float
+    """Arithmetic operations, as the IR writes them; TIR functions with symbolic loops count as none."""
+    moved_bytes: int
+    """Bytes of the tensors that kernels read and write, each tensor once a kernel."""
+    live_bytes: int
+    """Most bytes of intermediates that are alive at a time: what no memory plan gets below."""
+    intermediate_bytes: int
+    """Bytes of all intermediates: what a plan without reuse takes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+@dataclass
+class Meter:
+    """Measures versions of one module: functions that did not change between two are not looked at again."""
+
+    extents: Mapping[str, int] = field(default_factory=dict)
+    """Upper bounds of symbolic extents by name."""
+    entry: str = "main"
+    _nodes: dict[Any, int] = field(default_factory=dict)
+    _flops: dict[Any, float] = field(default_factory=dict)
+
+    def figures(self, module: Any) -> Figures:
+        """Figures of a module at any level between import and compile.
+
+        Raises ValueError if it has no Relax function of the entry's name.
+        """
+        functions = dict(module.functions_items())
+        named = {name.name_hint: function for name, function in functions.items()}
+        entry = named.get(self.entry)
+        if not isinstance(entry, relax.Function):
+            raise ValueError(f"the module has no Relax function {self.entry}")
+        body = Body(self, named, entry)
+        return Figures(
+            functions=len(functions),
+            nodes=sum(self.nodes(function) for function in functions.values()),
+            kernels=len(body.kernels),
+            flops=sum(kernel.flops for kernel in body.kernels),
+            moved_bytes=sum(kernel.moved_bytes for kernel in body.kernels),
+            live_bytes=body.live_bytes(),
+            intermediate_bytes=sum(body.sizes),
+        )
+
+    def nodes(self, function: Any) -> int:
+        """Bindings of a Relax function or statements of a TIR function."""
+        if isinstance(function, relax.Function):
+            return sum(len(block.bindings) for block in function.body.blocks)
+        if function not in self._nodes:
+            statements: list[None] = []
+            structural_walk(function, (tirx.Stmt, lambda _: statements.append(None)))
+            self._nodes[function] = len(statements)
+        return self._nodes[function]
+
+    def function_flops(self, function: Any) -> float:
+        """Operations of a TIR function."""
+        if function not in self._flops:
+            try:
+                self._flops[function] = float(estimate_tir_flops(function.body))
+            except Exception:  # noqa: BLE001 - TVM's estimate raises its internal errors on symbolic loops and intrinsics
+                self._flops[function] = 0.0
+        return self._flops[function]
+
+    def bytes_of(self, kind: Any) -> int:
+        """Bytes of a value of that type; 0 for one that is no tensor."""
+        if isinstance(kind, ir.TupleType):
+            return sum(self.bytes_of(item) for item in kind.fields)
+        if not isinstance(kind, relax.TensorType) or kind.shape is None:
+            return 0
+        return self.elements(kind) * _width(str(kind.dtype))
+
+    def elements(self, kind: Any) -> int:
+        """Elements of a tensor of that type."""
+        shape = getattr(kind, "shape", None)
+        return math.prod(self.extent(size) for size in shape) if shape is not None else 0
+
+    def extent(self, size: Any) -> int:
+        """An extent as a number; an expression of symbols by their bounds."""
+        if isinstance(size, int | tirx.IntImm):
+            return int(size)
+        return _evaluated(size, self.extents)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One call in the entry function that computes something."""
+
+    name: str
+    flops: float
+    moved_bytes: int
+
+
+class Body:
+    """The bindings of an entry function: which are kernels, which tensors are intermediates, how long each is alive."""
+
+    def __init__(self, meter: Meter, functions: Mapping[str, Any], entry: Any) -> None:
+        self._meter, self._functions = meter, functions
+        self.kernels: list[Kernel] = []
+        self.sizes: list[int] = []
+        """Bytes of each intermediate."""
+        self._born: list[int] = []
+        self._dies: list[int] = []
+        self._owner: dict[Any, frozenset[int]] = {}
+        bindings = [binding for block in entry.body.blocks for binding in block.bindings]
+        for step, binding in enumerate(bindings):
+            self._bind(step, binding.var, getattr(binding, "value", None))
+        # What the function returns is the caller's: it is alive to the end, and no plan can put anything else there.
+        self._use(len(bindings), entry.body.body)
+
+    def live_bytes(self) -> int:
+        """Most bytes that are alive at a time."""
+        changes: dict[int, int] = {}
+        for size, born, dies in zip(self.sizes, self._born, self._dies, strict=True):
+            changes[born] = changes.get(born, 0) + size
+            changes[dies + 1] = changes.get(dies + 1, 0) - size
+        most = alive = 0
+        for step in sorted(changes):
+            alive += changes[step]
+            most = max(most, alive)
+        return most
+
+    def _bind(self, step: int, var: Any, value: Any) -> None:
+        self._use(step, value)
+        called = _callee(value)
+        if called is None or called in _VIEWS:
+            self._owner[var] = frozenset(index for part in _variables(value) for index in self._owner.get(part, ()))
+            return
+        self.kernels.append(self._kernel(called, var, value))
+        size = self._meter.bytes_of(var.ty)
+        self._owner[var] = frozenset({len(self.sizes)})
+        self.sizes.append(size)
+        self._born.append(step)
+        self._dies.append(step)
+
+    def _use(self, step: int, value: Any) -> None:
+        for var in _variables(value):
+            for index in self._owner.get(var, ()):
+                self._dies[index] = step
+
+    def _kernel(self, called: str, var: Any, value: Any) -> Kernel:
+        meter = self._meter
+        read = sum(meter.bytes_of(item.ty) for item in set(_variables(value)))
+        function = self._functions.get(called)
+        if isinstance(function, relax.Function):
+            flops = self._group_flops(function)
+        elif function is not None:
+            flops = meter.function_flops(function)
+        else:
+            flops = self._operator_flops(called, var, value)
+        return Kernel(called, flops, read + meter.bytes_of(var.ty))
+
+    def _group_flops(self, function: Any) -> float:
+        """Of a group of functions that FuseOps has made."""
+        total = 0.0
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                called = _callee(binding.value)
+                inner = self._functions.get(called) if called is not None else None
+                if isinstance(inner, tirx.PrimFunc):
+                    total += self._meter.function_flops(inner)
+        return total
+
+    def _operator_flops(self, name: str, var: Any, value: Any) -> float:
+        """Of an operator that is not lowered: a multiplication and an addition for each pair, else one for each element."""
+        made = float(self._meter.elements(var.ty))
+        if name not in _OVER_WEIGHT:
+            return made
+        weight = value.args[1].ty
+        if name == "relax.matmul":
+            left = value.args[0].ty.shape
+            return 2.0 * made * (self._meter.extent(left[len(left) - 1]) if left is not None else 1)
+        layout = str(value.attrs.kernel_layout)
+        channels = self._meter.extent(weight.shape[layout.index("O")]) if "O" in layout and weight.shape is not None else 1
+        return 2.0 * made * self._meter.elements(weight) / max(1, channels)
+
+
+def _callee(value: Any) -> str | None:
+    """Name of the function or operator that a binding calls; None for what computes nothing."""
+    if not isinstance(value, relax.Call):
+        return None
+    operator = getattr(value.op, "name", None)
+    if operator in _FUNCTION_CALLS:
+        target = value.args[0]
+        return str(getattr(target, "name_hint", None) or getattr(target, "global_symbol", operator))
+    return str(operator or getattr(value.op, "name_hint", None) or "call")
+
+
+def _variables(value: Any) -> Iterator[Any]:
+    """The variables and constants that an expression reads."""
+    if isinstance(value, relax.Var | ir.GenericConst):
+        yield value
+    elif isinstance(value, relax.Tuple):
+        for item in value.fields:
+            yield from _variables(item)
+    elif isinstance(value, relax.TupleGetItem):
+        yield from _variables(value.tuple_value)
+    elif isinstance(value, relax.Call):
+        for item in value.args:
+            yield from _variables(item)
+    elif isinstance(value, relax.MatchCast):
+        yield from _variables(value.value)
+
+
+def _evaluated(size: Any, extents: Mapping[str, int]) -> int:
+    """The value of an integer expression of symbols; a symbol without a bound counts as 1."""
+    if isinstance(size, tirx.Var):
+        return extents.get(str(size.name), 1)
+    operands = [_evaluated(getattr(size, side), extents) for side in ("a", "b") if hasattr(size, side)]
+    if len(operands) != 2:  # noqa: PLR2004
+        return int(size) if isinstance(size, tirx.IntImm) else _evaluated(size.value, extents) if hasattr(size, "value") else 1
+    first, second = operands
+    operations = {
+        "Add": first + second, "Sub": first - second, "Mul": first * second, "Min": min(first, second), "Max": max(first, second),
+        "FloorDiv": first // second if second else 1, "FloorMod": first % second if second else 0,
+    }  # fmt: skip
+    return max(0, operations.get(type(size).__name__, 1))
+
+
+def _width(dtype: str) -> int:
+    """Bytes of an element."""
+    digits = "".join(character for character in dtype.split("_")[0] if character.isdigit())
+    return max(1, int(digits or 8) // 8)
