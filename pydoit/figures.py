@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -51,13 +52,13 @@ class Meter:
     def figures(self, module: Any) -> Figures:
         """Figures of a module at any level between import and compile.
 
-        Raises ValueError if it has no Relax function of the entry's name.
+        Raises KeyError if it has no Relax function of the entry's name.
         """
         functions = dict(module.functions_items())
         named = {name.name_hint: function for name, function in functions.items()}
         entry = named.get(self.entry)
         if not isinstance(entry, relax.Function):
-            raise ValueError(f"the module has no Relax function {self.entry}")
+            raise KeyError(self.entry)
         body = Body(self, named, entry)
         return Figures(
             functions=len(functions),
@@ -103,8 +104,6 @@ class Meter:
 
     def extent(self, size: Any) -> int:
         """An extent as a number; an expression of symbols by their bounds."""
-        if isinstance(size, int | tirx.IntImm):
-            return int(size)
         return _evaluated(size, self.extents)
 
 
@@ -205,11 +204,11 @@ def _callee(value: Any) -> str | None:
     """Name of the function or operator that a binding calls; None for what computes nothing."""
     if not isinstance(value, relax.Call):
         return None
-    operator = getattr(value.op, "name", None)
-    if operator in _FUNCTION_CALLS:
+    name = getattr(value.op, "name", None)
+    if name in _FUNCTION_CALLS:
         target = value.args[0]
-        return str(getattr(target, "name_hint", None) or getattr(target, "global_symbol", operator))
-    return str(operator or getattr(value.op, "name_hint", None) or "call")
+        return str(getattr(target, "name_hint", None) or getattr(target, "global_symbol", name))
+    return str(name or getattr(value.op, "name_hint", None) or "call")
 
 
 def _variables(value: Any) -> Iterator[Any]:
@@ -228,19 +227,27 @@ def _variables(value: Any) -> Iterator[Any]:
         yield from _variables(value.value)
 
 
+_OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Min": min,
+    "Max": max,
+    "FloorDiv": lambda first, second: first // second if second else 1,
+    "FloorMod": lambda first, second: first % second if second else 0,
+}
+
+
 def _evaluated(size: Any, extents: Mapping[str, int]) -> int:
     """The value of an integer expression of symbols; a symbol without a bound counts as 1."""
+    if isinstance(size, int | tirx.IntImm):
+        return int(size)
     if isinstance(size, tirx.Var):
         return extents.get(str(size.name), 1)
-    operands = [_evaluated(getattr(size, side), extents) for side in ("a", "b") if hasattr(size, side)]
-    if len(operands) != 2:  # noqa: PLR2004
-        return int(size) if isinstance(size, tirx.IntImm) else _evaluated(size.value, extents) if hasattr(size, "value") else 1
-    first, second = operands
-    operations = {
-        "Add": first + second, "Sub": first - second, "Mul": first * second, "Min": min(first, second), "Max": max(first, second),
-        "FloorDiv": first // second if second else 1, "FloorMod": first % second if second else 0,
-    }  # fmt: skip
-    return max(0, operations.get(type(size).__name__, 1))
+    apply = _OPERATIONS.get(type(size).__name__)
+    if apply is None:
+        return _evaluated(size.value, extents) if hasattr(size, "value") else 1
+    return max(0, apply(_evaluated(size.a, extents), _evaluated(size.b, extents)))
 
 
 def _width(dtype: str) -> int:

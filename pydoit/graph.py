@@ -37,7 +37,7 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
             spec=spec,
             reads=_reads(stage, recipe, module),
             optional=tuple(getattr(module, "OPTIONAL", ())),
-            tools=(*module.TOOLS, *more_tools),
+            tools=(*module.TOOLS, *more_tools, *_plugins(stage, recipe)),
             after=("verify", "profile") if stage == "package" else (),
             modules=_modules(stage, recipe),
             files=_files_of(stage, files),
@@ -64,7 +64,9 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
         elsewhere = ("path", "revision", "sha256", "packages", "config", "kv_cache")
         return {key: value for key, value in model.items() if key not in elsewhere}
     if stage == "optimize":
-        return {"passes": _passes(recipe), **where}
+        chosen = {"instrument": recipe.passes.instrument, "check": recipe.passes.check}
+        needed = {"inputs": model["inputs"]} if recipe.passes.check else {}
+        return {"passes": _passes(recipe), **where, **chosen, **needed}
     if stage == "tune":
         tune = recipe.tune.model_dump(mode="json")
         searching = recipe.tune.on_miss == "tune"
@@ -106,6 +108,8 @@ def _reads(stage: str, recipe: Recipe, module: Any) -> dict[str, tuple[str, ...]
     """What the stage reads upstream; a config of the workspace and seeded weights need no file of the model."""
     reads = {name: tuple(patterns) for name, patterns in module.READS.items()}
     if not recipe.model.is_language:
+        if stage == "optimize" and recipe.passes.check:
+            reads["import"] = (*reads["import"], "params.safetensors")
         return reads
     without = (stage == "import" and recipe.model.config) or (stage in ("weights", "verify") and recipe.model.weights)
     if without or recipe.model.path is None:
@@ -130,6 +134,14 @@ def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
 def _files_of(stage: str, files: Mapping[str, Path]) -> dict[str, Path]:
     wanted = {"tune": ("records",), "verify": ("dataset", "text", "config"), "import": ("config",)}.get(stage, ())
     return {name: files[name] for name in wanted if name in files}
+
+
+def _plugins(stage: str, recipe: Recipe) -> tuple[str, ...]:
+    """Distributions that the passes of the order come from, where they are not ours."""
+    if stage != "optimize":
+        return ()
+    found = [passes.find_pass(use.name) for use in recipe.passes.order or () if ":" not in use.name]
+    return tuple(dict.fromkeys(info.package for info in found if info is not None and info.package))
 
 
 def _modules(stage: str, recipe: Recipe) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ METRICS = frozenset({"greedy", "top1", "divergence", "perplexity"})
 def stage_values(stage: str, recipe: Recipe, target: dict[str, Any], order: list[Any]) -> dict[str, Any]:
     """The values for a stage's `Spec`."""
     if stage == "optimize":
-        return {"passes": order, "target": target}
+        return {"passes": order, "target": target, "instrument": recipe.passes.instrument}
     values = model_values(recipe, target)
     if stage == "import":  # a definition without values: other weights do not recompile
         return {**values, "weights": None}
@@ -71,6 +71,8 @@ def faults(recipe: Recipe) -> Iterator[tuple[KeyPath, str]]:
          "is more than the cache's tokens; make it smaller"),
         (cache is not None and cache.sequences * cache.page_size > cache.tokens, ("model", "kv_cache", "sequences"),
          "each sequence needs a page; raise tokens or lower sequences"),
+        (recipe.passes.check is not None, ("passes", "check"),
+         "does not go with language models; their verify stage compares logits; remove it"),
         (recipe.target.precision == "tf32", ("target", "precision"), 'use "float32", "bfloat16" or "float16"'),
         (bool(bits) and bits not in ("int8", "int4"), ("quantization", "scheme"),
          f"{bits} is not supported for language models yet; use int8 or int4"),

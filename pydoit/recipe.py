@@ -180,6 +180,8 @@ class Passes(Frozen):
     """The passes in their order; replaces a preset."""
     check: Literal["numerics"] | None = None
     """`numerics`: run the module before and after each pass and compare."""
+    instrument: Annotated[bool, Field(strict=True)] = True
+    """Write kernels, FLOPs, bytes moved and memory after each pass into the report."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Passes:

@@ -52,7 +52,6 @@ def unsupported(recipe: Recipe) -> Iterator[Fault]:
         (other and recipe.target.kind == "cuda", ("target", "kind"), f'target: cuda {LATER}; use kind = "cpu"'),
         (other and precision != "float32", ("target", "precision"), f"target: {precision} {LATER}"),
         (other and bool(quantization), ("quantization", "scheme"), f"quantization: {quantization} {LATER}"),
-        (recipe.passes.check is not None, ("passes", "check"), f"passes: check {LATER}"),
     )
     yield from ((path, text) for applies, path, text in refusals if applies)
     for metric in sorted(language.METRICS):
