@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ class Executor:
     target: ResolvedTarget
     seed: int = 0
     """Seed of the drawn inputs."""
+    decisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Schedule decisions of tuning records by the functions' keys."""
 
     def sample(self) -> list[NDArray[Any]]:
         """One input by the recipe's shapes (symbolic extents at their largest) and ranges."""
@@ -61,15 +63,38 @@ class Executor:
         return self._compiled(main), weights
 
     def _compiled(self, module: Any) -> Any:
-        from pydoit.kernels.apply import schedule_module
-        from pydoit.kernels.lowering import compile_module
         from pydoit.tvm_compat import relax, tvm
 
-        target = make_tvm_target(self.target)
-        with target:
-            module = relax.transform.RewriteDataflowReshape()(relax.transform.LegalizeOps()(module))
-        scheduled, _ = schedule_module(module, target, {})
-        return relax.VirtualMachine(compile_module(scheduled, target), tvm.cpu())
+        return relax.VirtualMachine(compiled(module, self.target, self.decisions), tvm.cpu())
+
+
+def compiled(module: Any, target: ResolvedTarget, decisions: Mapping[str, Mapping[str, Any]]) -> Any:
+    """The module lowered, scheduled and compiled as the compile stage does it."""
+    from pydoit.kernels.apply import schedule_module
+    from pydoit.kernels.lowering import compile_module
+    from pydoit.tvm_compat import relax
+
+    made = make_tvm_target(target)
+    with made:
+        module = relax.transform.RewriteDataflowReshape()(relax.transform.LegalizeOps()(module))
+    scheduled, _ = schedule_module(module, made, decisions)
+    return compile_module(scheduled, made)
+
+
+def run_function(
+    module: Any, name: str, given: Arrays, result: NDArray[Any], target: ResolvedTarget, decisions: Mapping[str, Any]
+) -> NDArray[Any] | None:
+    """What the TIR function of that name computes from `given`; None where the module has none. `result` gives the shape."""
+    from pydoit.tvm_compat import IRModule, tirx, tvm
+
+    found = [function for variable, function in module.functions_items() if variable.name_hint == name]
+    if not found or not isinstance(found[0], tirx.PrimFunc):
+        return None
+    alone = IRModule({name: found[0].with_attr("global_symbol", name)})
+    library = compiled(alone, target, decisions)
+    arguments = [tvm.runtime.tensor(array) for array in (*given, np.zeros_like(result))]
+    library[name](*arguments)
+    return np.asarray(arguments[-1].numpy())
 
 
 def finished(module: Any, target: ResolvedTarget) -> Any:
