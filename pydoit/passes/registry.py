@@ -187,6 +187,12 @@ PASSES: Mapping[str, PassInfo] = {
         "Make reshapes views instead of copies.",
         {"requires": frozenset({"lowered", "separate", "dataflow"})},
     ),
+    "SimplifyBooleans": _own(
+        "simplify_booleans",
+        "SimplifyBooleans",
+        "Remove boolean operators and casts that change nothing.",
+        _ON_OPERATORS,
+    ),
     "SimplifyShapes": _own(
         "simplify_shapes", "SimplifyShapes", "Remove reshapes and broadcasts that change nothing.", _ON_OPERATORS
     ),
