@@ -129,6 +129,13 @@ PASSES: Mapping[str, PassInfo] = {
         invalidates=frozenset({"separate"}),
         choices={"fuse_opt_level": (-1, 0, 1, 2)},
     ),
+    "FuseRmsNorm": _own(
+        "fuse_rms_norm",
+        "FuseRmsNorm",
+        "Join RMS norm, and the sum before it, to one function.",
+        _ON_OPERATORS,
+        targets=("cpu",),
+    ),
     "FuseSafeSoftmax": _own(
         "fuse_safe_softmax",
         "FuseSafeSoftmax",
