@@ -87,9 +87,9 @@ class _Fuser(PyExprMutator):  # type: ignore[misc]
 def find_norms(function: Any) -> Iterator[_Norm]:
     """The normalizations of a function, in its order; each sum is given to the first that reads it."""
     uses = count_uses(function)
-    bound = {binding.var: binding.value for block in function.body.blocks for binding in block.bindings}
     taken: set[Any] = set()
     for block in function.body.blocks:
+        bound = {binding.var: binding.value for binding in block.bindings}
         places = {binding.var: place for place, binding in enumerate(block.bindings)}
         for binding in block.bindings:
             norm = _match(binding.var, binding.value, uses, bound.get)
@@ -161,9 +161,9 @@ def _is_square(expr: Any, data: Any, lookup: Lookup) -> bool:
 
 
 def _with_sum(norm: _Norm, places: Mapping[Any, int], uses: Mapping[Any, int], bound: Mapping[Any, Any]) -> _Norm:
-    """The norm with the sum that it reads, where both are in one block and the weight is there before the sum."""
+    """The norm with the sum that it reads, where its weight is there before the sum."""
     addition: Any = bound.get(norm.data)
-    if not is_call(addition, "add") or norm.data not in places:
+    if not is_call(addition, "add"):
         return norm
     if not all(is_tensor(term, "float32") and same_shape(term, addition) for term in addition.args):
         return norm

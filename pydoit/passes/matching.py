@@ -8,7 +8,11 @@ from typing import Any
 from pydoit.tvm_compat import ir, relax, structural_equal
 
 Lookup = Callable[[Any], Any]
-"""From a variable to the expression that it is bound to, None for a parameter."""
+"""From a variable to the expression that it is bound to, None for a parameter.
+
+It must know variables of the current block alone where something that they read is to be used: what a dataflow block does
+not give out cannot be read after it.
+"""
 _FILLED = {"relax.zeros": 0, "relax.zeros_like": 0, "relax.ones": 1, "relax.ones_like": 1}
 
 

@@ -143,6 +143,13 @@ PASSES: Mapping[str, PassInfo] = {
         _ON_OPERATORS,
         targets=("cpu",),
     ),
+    "FuseSwiGLU": _own(
+        "fuse_swiglu",
+        "FuseSwiGLU",
+        "Join SiLU and the product with the other branch of a gated unit.",
+        _ON_OPERATORS,
+        targets=("cpu",),
+    ),
     "FuseTIR": _relax(
         "FuseTIR",
         "Turn each group into one TIR function.",

@@ -42,6 +42,24 @@ class SimplifyBooleans:
 
 @mutator
 class _Simplifier(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: Any) -> None:
+        super().__init__(module)
+        self._block: frozenset[Any] = frozenset()
+
+    def visit_binding_block_(self, block: Any) -> Any:
+        """Remember which variables can be looked up: what those of other blocks read may be out of sight here."""
+        outer, self._block = self._block, frozenset(binding.var for binding in block.bindings)
+        simplified = super().visit_binding_block_(block)
+        self._block = outer
+        return simplified
+
+    def visit_dataflow_block_(self, block: Any) -> Any:
+        """As for the other blocks."""
+        outer, self._block = self._block, frozenset(binding.var for binding in block.bindings)
+        simplified = super().visit_dataflow_block_(block)
+        self._block = outer
+        return simplified
+
     def visit_call_(self, call: Any) -> Any:
         """Simplify one operator; what it reads is simplified already."""
         call = self.builder_.normalize(super().visit_call_(call))
@@ -57,15 +75,18 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         rule = rules.get(getattr(call.op, "name", ""))
         return rule(call) if rule is not None and is_tensor(call) else call
 
+    def _lookup(self, variable: Any) -> Any:
+        return self.lookup_binding(variable) if variable in self._block else None
+
     def _negation(self, call: Any) -> Any:
         """not(not(x)) -> x."""
-        inner = call_of(call.args[0], "logical_not", self.lookup_binding)
+        inner = call_of(call.args[0], "logical_not", self._lookup)
         return inner.args[0] if inner is not None and is_tensor(inner.args[0], "bool") else call
 
     def _connective(self, call: Any, neutral: bool) -> Any:
         """x and true, x or false -> x; x and false, x or true -> the constant."""
         for operand, other in (call.args, tuple(call.args)[::-1]):
-            value = uniform_value(other, self.lookup_binding)
+            value = uniform_value(other, self._lookup)
             if value is None or not is_tensor(operand, "bool") or not is_tensor(other, "bool"):
                 continue
             kept = operand if bool(value) == neutral else other
@@ -76,7 +97,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
     def _choice(self, call: Any) -> Any:
         """where(true, a, b) -> a; where(false, a, b) -> b."""
         condition, *branches = call.args
-        value = uniform_value(condition, self.lookup_binding)
+        value = uniform_value(condition, self._lookup)
         if value is None:
             return call
         chosen = branches[0] if value else branches[1]
@@ -89,7 +110,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         data, wanted = call.args[0], str(call.ty.dtype)
         if is_tensor(data, wanted):
             return data
-        inner = call_of(data, "astype", self.lookup_binding)
+        inner = call_of(data, "astype", self._lookup)
         if inner is None or not is_tensor(inner) or not is_tensor(inner.args[0]):
             return call
         origin = inner.args[0]
@@ -100,9 +121,9 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
     def _comparison(self, call: Any, negated: bool) -> Any:
         """A truth value, or its cast to numbers, compared with 0 or 1 -> the truth value or its negation."""
         for operand, other in (call.args, tuple(call.args)[::-1]):
-            cast = call_of(operand, "astype", self.lookup_binding)
+            cast = call_of(operand, "astype", self._lookup)
             truth = cast.args[0] if cast is not None else operand
-            value = uniform_value(other, self.lookup_binding)
+            value = uniform_value(other, self._lookup)
             if value not in (0, 1) or not is_tensor(truth, "bool") or not same_shape(truth, call):
                 continue
             return truth if bool(value) != negated else relax.op.logical_not(truth)

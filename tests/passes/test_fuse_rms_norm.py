@@ -183,3 +183,14 @@ def test_other_dtypes_and_symbolic_columns_stay() -> None:
             result = builder.emit_output(relax.op.multiply(relax.op.multiply(x, scale), weight))
         builder.emit_func_output(result)
     assert "call_tir" not in operators(run_pass(FuseRmsNorm(), builder.get()))
+
+
+def test_what_another_block_hides_is_not_read() -> None:
+    module = blocks_of(
+        {"x": (3, 16), "w": (16,)},
+        lambda x, w: relax.op.multiply(emit(relax.op.abs(x)), deviation(emit(relax.op.abs(x)))),
+        lambda x, w, scaled: relax.op.multiply(scaled, w),
+    )
+    fused = run_pass(FuseRmsNorm(), relax.transform.EliminateCommonSubexpr()(module))
+    relax.analysis.well_formed(fused)
+    assert "call_tir" not in operators(fused)

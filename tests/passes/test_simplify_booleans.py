@@ -167,3 +167,14 @@ def test_several_dataflow_blocks() -> None:
     module = blocks_of({"x": (3, 4)}, lambda x: turned(x), lambda x, truth: cast(turned(x), "float32"))
     simplified = run_pass(SimplifyBooleans(), module)
     assert operators(simplified) == ["greater", "negative", "greater", "astype"]
+
+
+def test_what_another_block_hides_is_not_read() -> None:
+    module = blocks_of(
+        {"x": (3, 4)},
+        lambda x: flipped(relax.op.greater(x, constant(0, "float32"))),
+        lambda x, hidden: flipped(hidden),
+    )
+    simplified = run_pass(SimplifyBooleans(), module)
+    relax.analysis.well_formed(simplified)
+    assert operators(simplified) == ["greater", "logical_not", "negative", "logical_not"]
