@@ -188,6 +188,12 @@ PASSES: Mapping[str, PassInfo] = {
         targets=("cpu",),
         choices={"lanes": (0, 4, 8, 16)},
     ),
+    "PropagateTranspose": _own(
+        "propagate_transpose",
+        "PropagateTranspose",
+        "Move transposes behind maps where inverse ones cancel.",
+        _ON_OPERATORS,
+    ),
     "RemoveUnusedOutputs": _relax("RemoveUnusedOutputs", "Remove outputs of private functions that nobody reads.", _SEPARATE),
     "RemoveUnusedParameters": _relax(
         "RemoveUnusedParameters", "Remove parameters that private functions do not read.", _SEPARATE
