@@ -207,6 +207,13 @@ PASSES: Mapping[str, PassInfo] = {
         "Make reshapes views instead of copies.",
         {"requires": frozenset({"lowered", "separate", "dataflow"})},
     ),
+    "ShareConstants": _own(
+        "share_constants",
+        "ShareConstants",
+        "Bind equal constants once.",
+        _SEPARATE,
+        after={"FuseSafeSoftmax": "it gives names to constants, which FuseSafeSoftmax looks for in place"},
+    ),
     "SimplifyBooleans": _own(
         "simplify_booleans",
         "SimplifyBooleans",
