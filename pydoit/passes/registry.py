@@ -129,6 +129,16 @@ PASSES: Mapping[str, PassInfo] = {
         invalidates=frozenset({"separate"}),
         choices={"fuse_opt_level": (-1, 0, 1, 2)},
     ),
+    "FuseOpsGuarded": _own(
+        "fuse_ops_guarded",
+        "FuseOpsGuarded",
+        "Group operators like FuseOps, within limits.",
+        {"requires": frozenset({"lowered", "patterns", "separate", "dataflow"})},
+        options={"max_inputs": 16, "max_operators": 32, "max_working_set": 1024},
+        provides=frozenset({"groups"}),
+        invalidates=frozenset({"separate"}),
+        choices={"max_inputs": (8, 16, 32), "max_operators": (8, 16, 32, 64), "max_working_set": (256, 1024, 4096)},
+    ),
     "FuseRmsNorm": _own(
         "fuse_rms_norm",
         "FuseRmsNorm",
