@@ -42,7 +42,8 @@ def vectorizable(schedule: Any, name: str) -> bool:
     """Say whether the last spatial axis of a block is adjacent in memory in its result and in all that it reads.
 
     An index `panel_width * (axis // width)` in an earlier dimension is allowed beside `axis % width` in the last one:
-    this is how panels of packed weights are read.
+    this is how panels of packed weights are read. So is a constant added to the axis, which reads a slice; one that is
+    subtracted belongs to padding and concatenation, which read behind a guard.
     """
     block = schedule.get(schedule.get_sblock(name))
     axes = [axis.var for axis in block.iter_vars if int(axis.iter_type) == DATA_PARALLEL]
@@ -68,8 +69,12 @@ def _adjacent(region: Any, axis: Any) -> bool:
         return True
     last = region[-1].min
     if users == [len(region) - 1]:
-        return _same(last, axis)
+        return _same(last, axis) or _is_shifted(last, axis)
     return users[-1] == len(region) - 1 and isinstance(last, tirx.FloorMod) and _same(last.a, axis)
+
+
+def _is_shifted(expr: Any, axis: Any) -> bool:
+    return isinstance(expr, tirx.Add) and _same(expr.a, axis) and isinstance(expr.b, tirx.IntImm) and int(expr.b) >= 0
 
 
 def _uses(expr: Any, var: Any) -> bool:

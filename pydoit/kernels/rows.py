@@ -1,4 +1,4 @@
-"""Softmax and layer normalization over the last axis: expressions with a vector of partial results, and their schedule."""
+"""Softmax, layer and RMS normalization over the last axis: expressions with a vector of partial results, and their schedule."""
 
 from __future__ import annotations
 
@@ -58,16 +58,48 @@ def layer_norm(data: Any, gamma: Any, beta: Any, epsilon: float, lanes: int) -> 
     )
 
 
+def rms_norm(terms: Any, gamma: Any, epsilon: float, lanes: int, with_sum: bool) -> Any:
+    """RMS normalization over the last axis of the sum of one or two `terms`; gamma is [N].
+
+    With `with_sum` the sum of two terms is a result of its own, before the normalized one. Source: Zhang and Sennrich
+    2019 (arXiv:1910.07467).
+    """
+    data, *others = terms
+    if others:
+        first, second = terms
+        data = te.compute(
+            first.shape, lambda *index: first(*index) + second(*index), name="residual", attrs={KERNEL: ROWS}
+        )  # fmt: skip
+    size = tirx.const(1.0 / int(data.shape[-1]), data.dtype)
+    squares = _reduce(data, lambda *index: data(*index) * data(*index), "sum", lanes, name="square")
+    scale = te.compute(
+        squares.shape,
+        lambda *index: tirx.const(1, data.dtype) / tirx.sqrt(squares(*index) * size + tirx.const(epsilon, data.dtype)),
+        name="deviation",
+        attrs={KERNEL: ROWS},
+    )
+    normalized = te.compute(
+        data.shape,
+        lambda *index: data(*index) * scale(*index[:-1]) * gamma(index[-1]),
+        name="rms_norm",
+        attrs={KERNEL: ROWS},
+    )
+    return [data, normalized] if with_sum else normalized
+
+
 def schedule_rows(schedule: Any, blocks: list[Block], machine: Machine) -> None:
     """Compute a row after the other, in parallel, with all intermediate results of a row on the stack."""
-    last = schedule.get_sblock(blocks[-1].name)
-    *leading, columns = schedule.get_loops(last)
+    # A result that other blocks read cannot be moved; they follow it then, row by row.
+    leads = len(blocks) > 1 and blocks[0].is_output
+    anchor, others = (blocks[0], blocks[1:]) if leads else (blocks[-1], blocks[-2::-1])
+    *leading, columns = schedule.get_loops(schedule.get_sblock(anchor.name))
     row = schedule.fuse(*leading) if leading else schedule.add_unit_loop(columns)
-    bytes_of_row = 4 * max(block.spatial[-1] or MAX_STACK_BYTES for block in blocks)
-    for block in reversed(blocks[:-1]):
+    bytes_of_row = 4 * max([1, *block.spatial][-1] or MAX_STACK_BYTES for block in blocks)
+    for block in others:
         handle = schedule.get_sblock(block.name)
-        schedule.compute_at(handle, row, preserve_unit_loops=True)
-        if bytes_of_row <= MAX_STACK_BYTES:
+        move = schedule.reverse_compute_at if leads else schedule.compute_at
+        move(handle, row, preserve_unit_loops=True)
+        if bytes_of_row <= MAX_STACK_BYTES and not block.is_output:
             schedule.set_scope(handle, 0, "local")
     schedule.parallel(row)
     outermost = {block.name: _vectorize(schedule, block, machine) for block in blocks}

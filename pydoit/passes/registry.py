@@ -129,10 +129,34 @@ PASSES: Mapping[str, PassInfo] = {
         invalidates=frozenset({"separate"}),
         choices={"fuse_opt_level": (-1, 0, 1, 2)},
     ),
+    "FuseOpsGuarded": _own(
+        "fuse_ops_guarded",
+        "FuseOpsGuarded",
+        "Group operators like FuseOps, within limits.",
+        {"requires": frozenset({"lowered", "patterns", "separate", "dataflow"})},
+        options={"max_inputs": 16, "max_operators": 32, "max_working_set": 1024},
+        provides=frozenset({"groups"}),
+        invalidates=frozenset({"separate"}),
+        choices={"max_inputs": (8, 16, 32), "max_operators": (8, 16, 32, 64), "max_working_set": (256, 1024, 4096)},
+    ),
+    "FuseRmsNorm": _own(
+        "fuse_rms_norm",
+        "FuseRmsNorm",
+        "Join RMS norm, and the sum before it, to one function.",
+        _ON_OPERATORS,
+        targets=("cpu",),
+    ),
     "FuseSafeSoftmax": _own(
         "fuse_safe_softmax",
         "FuseSafeSoftmax",
         "Join softmax and its guard for masked rows.",
+        _ON_OPERATORS,
+        targets=("cpu",),
+    ),
+    "FuseSwiGLU": _own(
+        "fuse_swiglu",
+        "FuseSwiGLU",
+        "Join SiLU and the product with the other branch of a gated unit.",
         _ON_OPERATORS,
         targets=("cpu",),
     ),
@@ -174,6 +198,12 @@ PASSES: Mapping[str, PassInfo] = {
         targets=("cpu",),
         choices={"lanes": (0, 4, 8, 16)},
     ),
+    "PropagateTranspose": _own(
+        "propagate_transpose",
+        "PropagateTranspose",
+        "Move transposes behind maps where inverse ones cancel.",
+        _ON_OPERATORS,
+    ),
     "RemoveUnusedOutputs": _relax("RemoveUnusedOutputs", "Remove outputs of private functions that nobody reads.", _SEPARATE),
     "RemoveUnusedParameters": _relax(
         "RemoveUnusedParameters", "Remove parameters that private functions do not read.", _SEPARATE
@@ -186,6 +216,19 @@ PASSES: Mapping[str, PassInfo] = {
         "RewriteDataflowReshape",
         "Make reshapes views instead of copies.",
         {"requires": frozenset({"lowered", "separate", "dataflow"})},
+    ),
+    "ShareConstants": _own(
+        "share_constants",
+        "ShareConstants",
+        "Bind equal constants once.",
+        _SEPARATE,
+        after={"FuseSafeSoftmax": "it gives names to constants, which FuseSafeSoftmax looks for in place"},
+    ),
+    "SimplifyBooleans": _own(
+        "simplify_booleans",
+        "SimplifyBooleans",
+        "Remove boolean operators and casts that change nothing.",
+        _ON_OPERATORS,
     ),
     "SimplifyShapes": _own(
         "simplify_shapes", "SimplifyShapes", "Remove reshapes and broadcasts that change nothing.", _ON_OPERATORS
