@@ -116,6 +116,10 @@ if __name__ == "__main__":
     import sys
     from pathlib import Path
 
+    from pydoit.passes import document
+
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     (root / "docs/recipe.md").write_text(reference_page(), encoding="utf-8")
+    (root / "docs/passes.md").write_text(document.markdown(), encoding="utf-8")
+    (root / "docs/passes.svg").write_text(document.svg(), encoding="utf-8")
     (root / "docs/recipe.schema.json").write_text(schema_text(recipe.Recipe), encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tomli
 
+from pydoit.passes.document import markdown, svg
 from pydoit.recipe import Recipe
 from pydoit.schema import reference_page, schema_text
 
@@ -18,6 +19,8 @@ def test_reference_page_and_schema_are_up_to_date() -> None:
     remedy = "run `python -m pydoit.schema`"
     assert (ROOT / "docs/recipe.md").read_text(encoding="utf-8") == reference_page(), remedy
     assert (ROOT / "docs/recipe.schema.json").read_text(encoding="utf-8") == schema_text(Recipe), remedy
+    assert (ROOT / "docs/passes.md").read_text(encoding="utf-8") == markdown(), remedy
+    assert (ROOT / "docs/passes.svg").read_text(encoding="utf-8") == svg(), remedy
 
 
 def test_every_field_is_documented() -> None:

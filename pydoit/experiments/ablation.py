@@ -10,6 +10,7 @@ from pydoit.experiments.bootstrap import Ratio, paired_ratio
 from pydoit.experiments.lab import Built, Lab, usable
 from pydoit.passes.info import Entry
 from pydoit.passes.order import Setting, check_order, name_of
+from pydoit.passes.registry import find_pass
 
 ROUNDS = 40
 
@@ -56,9 +57,14 @@ def without_each(order: Sequence[Entry], setting: Setting) -> Iterator[tuple[int
         while faults := check_order(rest, setting):
             index = min(faults[0].index, len(rest) - 1)
             if faults[0].kind == "unfinished":  # a group is left: what made it goes too
-                index = max(number for number, use in enumerate(rest) if name_of(use) == "FuseOps")
+                index = max(number for number, use in enumerate(rest) if _makes_groups(use))
             left_out.append(name_of(rest.pop(index)))
         yield place, tuple(left_out), tuple(rest)
+
+
+def _makes_groups(use: Entry) -> bool:
+    info = find_pass(name_of(use))
+    return info is not None and "groups" in info.provides
 
 
 def ablate(lab: Lab, rounds: int = ROUNDS) -> tuple[Built, list[Row]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydoit.experiments.order_text import inline
 from pydoit.passes.info import Entry
 from pydoit.passes.order import Setting, is_legal, name_of
+from pydoit.passes.registry import find_pass
 
 Order = tuple[Entry, ...]
 
@@ -66,9 +67,12 @@ def edits(good: Order, bad: Order, setting: Setting) -> list[State]:
 
 def finished(order: Order) -> Order:
     """The order with groups that are left made functions."""
-    names = [name_of(use) for use in order]
-    opened = max((place for place, name in enumerate(names) if name == "FuseOps"), default=-1)
-    return order if opened < 0 or "FuseTIR" in names[opened:] else (*order, "FuseTIR")
+    waiting = False
+    for use in order:
+        info = find_pass(name_of(use))
+        if info is not None:
+            waiting = "groups" in info.provides or (waiting and "groups" not in info.invalidates)
+    return (*order, "FuseTIR") if waiting else order
 
 
 def most_builds(states: int) -> int:

@@ -35,7 +35,7 @@ _HEAD = """# Passes
 
 Generated from the registry by `python -m pydoit.schema`. A recipe orders passes under `[passes]`, by a preset or by an
 order of its own; `doit passes` lists them, `doit passes check RECIPE` checks an order, and every build checks it before
-anything runs.
+anything runs. [passes.svg](passes.svg) draws which pass comes before which.
 
 The check follows the state of the module. An imported module has Relax operators, weights that `main` computes with,
 no groups, and dataflow blocks; each pass says what it needs of that state and what it leaves:
