@@ -67,6 +67,8 @@ def _check_options(options: dict[str, Any]) -> None:
         raise UserError(f"--metric {options['metric']}: must begin with verify. or profile.; see doit report --format json")
     if options["max_regress"] and not options["metric"].startswith("profile.latency_ms"):
         raise UserError("--max-regress compares latencies; write --metric profile.latency_ms.median")
+    if options["max_regress"]:
+        _fraction(options["max_regress"])
 
 
 def _judge(lab: Any, options: dict[str, Any], good: Any) -> Any:
