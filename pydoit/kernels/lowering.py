@@ -4,15 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydoit.tvm_compat import IRModule, register_tir_pipeline, s_tir_pipeline, structural_map, tirx, tvm
+from pydoit.kernels.memory_plan import MemoryPlan
+from pydoit.tvm_compat import IRModule, register_tir_pipeline, relax, s_tir_pipeline, structural_map, tirx, tvm
 
 PIPELINE = "modelbuild"
 
 
-def compile_module(module: Any, target: Any) -> Any:
-    """Compile a module of scheduled functions, and Relax if there is any; return what `export_library` writes."""
+def compile_module(module: Any, target: Any, plan: MemoryPlan | None = None) -> Any:
+    """Compile a module of scheduled functions, and Relax if there is any; return what `export_library` writes.
+
+    `plan` keeps the figures of the memory that intermediates take.
+    """
     register_tir_pipeline(PIPELINE, _pipeline)
-    return tvm.compile(module, target=target, tir_pipeline=PIPELINE)
+    if target.kind.name != "llvm":
+        return tvm.compile(module, target=target, tir_pipeline=PIPELINE)
+    return tvm.compile(module, target=target, tir_pipeline=PIPELINE, relax_pipeline=_lowering(plan or MemoryPlan()))
+
+
+def _lowering(plan: MemoryPlan) -> Any:
+    """From scheduled functions to the virtual machine's calls.
+
+    TVM's own pipeline for CPUs fuses once more, which the recipe's passes have decided, and undoes schedules.
+    """
+    transform = relax.transform
+    return tvm.transform.Sequential([
+        transform.RewriteDataflowReshape(),
+        transform.ToNonDataflow(),
+        transform.RemovePurityChecking(),
+        transform.CallTIRRewrite(),
+        plan.as_pass(),
+        transform.StaticPlanBlockMemory(),
+        transform.LowerAllocTensor(),
+        transform.KillAfterLastUse(),
+        transform.LowerRuntimeBuiltin(),
+        transform.ComputePrimValue(),
+        transform.VMShapeLower(),
+        transform.AttachGlobalSymbol(),
+    ])  # fmt: skip
 
 
 def _pipeline() -> tuple[Any, Any, Any]:

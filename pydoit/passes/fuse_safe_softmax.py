@@ -54,16 +54,19 @@ class _Fuser(PyExprMutator):  # type: ignore[misc]
         return self.builder_.call_te(rows.softmax, scores, self._lanes, True, primfunc_name_hint="safe_softmax")
 
     def _tests_all_masked(self, condition: Any, scores: Any) -> bool:
-        """not(max(not(scores == -inf))) along the last axis, with casts in between."""
-        chain = ("relax.logical_not", "relax.astype", "relax.max", "relax.astype", "relax.logical_not", "relax.equal")
+        """Whether all scores of a row are -inf, in one of the ways in which torch's versions write it."""
+        return any(self._follows(chain, condition, scores) for chain in _ALL_MASKED)
+
+    def _follows(self, chain: tuple[str, ...], condition: Any, scores: Any) -> bool:
         current = condition
         for name in chain:
             call = self._bound(current, name)
             if call is None:
                 return False
+            if name in ("relax.max", "relax.min") and not _keeps_last_axis(call):
+                return False
             if name == "relax.equal":
-                constant = call.args[1]
-                return bool(call.args[0].same_as(scores)) and _value(constant) == float("-inf")
+                return bool(call.args[0].same_as(scores)) and _value(call.args[1]) == float("-inf")
             current = call.args[0]
         return False
 
@@ -77,6 +80,20 @@ class _Fuser(PyExprMutator):  # type: ignore[misc]
     def _bound(self, expr: Any, name: str) -> Any:
         bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
         return bound if isinstance(bound, relax.Call) and getattr(bound.op, "name", None) == name else None
+
+
+# From the outermost: not(any(not(x == -inf))), and all(x == -inf), with casts in between.
+_ALL_MASKED = (
+    ("relax.logical_not", "relax.astype", "relax.max", "relax.astype", "relax.logical_not", "relax.equal"),
+    ("relax.astype", "relax.min", "relax.astype", "relax.equal"),
+)
+
+
+def _keeps_last_axis(reduction: Any) -> bool:
+    """Whether it goes over the last axis alone, which stays with extent 1."""
+    rank = len(reduction.args[0].ty.shape)
+    axes = [int(axis) % rank for axis in reduction.attrs.axis] if reduction.attrs.axis is not None else []
+    return bool(reduction.attrs.keepdims) and axes == [rank - 1]
 
 
 def _value(expr: Any) -> float | None:

@@ -26,7 +26,6 @@ _LOWERING: State = {
 _SEPARATE: State = {"requires": frozenset({"separate"})}
 _NCHW = "ConvertLayout leaves no convolution in NCHW, the layout that this pass knows"
 _PACKED = "PackWeights has replaced the operators that this pass looks for"
-_APPROXIMATE = "ToMixedPrecision has put casts between the operators that this pass looks for"
 
 
 def _relax(

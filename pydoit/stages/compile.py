@@ -33,6 +33,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         return _run_cuda(spec, inputs, out)
     from pydoit.kernels.apply import schedule_module
     from pydoit.kernels.lowering import compile_module
+    from pydoit.kernels.memory_plan import MemoryPlan
     from pydoit.records import read_records
     from pydoit.tvm_compat import load_json, relax
 
@@ -46,8 +47,9 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     module, summary = schedule_module(module, target, records.decisions(spec.target.arch))
     scheduled = time.perf_counter()
     progress(f"generate code for {summary['functions']} functions")
-    compile_module(module, target).export_library(str(out / "lib.so"))
-    return {**summary, **_measured(started, scheduled, out)}
+    plan = MemoryPlan()
+    compile_module(module, target, plan).export_library(str(out / "lib.so"))
+    return {**summary, "planned_bytes": plan.bytes, "live_bytes": plan.live_bytes, **_measured(started, scheduled, out)}
 
 
 def _run_cuda(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
