@@ -11,6 +11,7 @@ Order = tuple[Entry, ...]
 _LOWERED: Order = ("LegalizeOps", "RewriteDataflowReshape")
 _FUSED: Order = ("AnnotateTIROpPattern", "FuseOps", "FuseTIR", "DeadCodeElimination", "RewriteDataflowReshape")
 _CLEANED: Order = ("CanonicalizeBindings", "FoldConstant", "EliminateCommonSubexpr", "DeadCodeElimination")
+_JOINED: Order = ("FuseSafeSoftmax", "FuseRmsNorm", "FuseSwiGLU")
 _PACKED: Order = (
     "FoldBatchNorm",
     "FoldPad",
@@ -28,9 +29,9 @@ PRESETS: Mapping[str, Order] = {
     # Fusion without changing layouts or weights.
     "O1": (*_CLEANED, "FoldBatchNorm", "LiftTransformParams", "LegalizeOps", *_FUSED),
     # Layout, packed weights, vector math: what the CPU schedules are written for.
-    "O2": (*_CLEANED, "SimplifyShapes", "FuseSafeSoftmax", *_PACKED, *_FUSED),
+    "O2": (*_CLEANED, "SimplifyShapes", *_JOINED, *_PACKED, *_FUSED),
     # O2, and products that share their data become one.
-    "O3": (*_CLEANED, "SimplifyShapes", "FuseSafeSoftmax", "CombineParallelMatmul", *_PACKED, *_FUSED),
+    "O3": (*_CLEANED, "SimplifyShapes", *_JOINED, "CombineParallelMatmul", *_PACKED, *_FUSED),
 }
 
 _LANGUAGE: Order = ("CanonicalizeBindings", "EliminateCommonSubexpr", "DeadCodeElimination", "LegalizeOps", *_FUSED)
