@@ -144,7 +144,7 @@ def _diff(options: dict[str, Any], recipe: str, name: str) -> int:
 def _ablate(options: dict[str, Any], recipe: str) -> int:
     from pydoit.experiments.ablation import ablate, table, to_json
 
-    lab = _lab(options, recipe)
+    lab = _timed_lab(options, recipe)
     with _in_use(lab):
         whole, rows = ablate(lab, options["rounds"])
     document = to_json(whole, rows)
@@ -199,6 +199,13 @@ def _lab(options: dict[str, Any], recipe: str) -> Any:
     workspace.make_state()
     process.reset()
     return Lab(workspace, recipe, tuple(options["set"]))
+
+
+def _timed_lab(options: dict[str, Any], recipe: str) -> Any:
+    lab = _lab(options, recipe)
+    if lab.setting().language:
+        raise UserError(f"{recipe} is a language model; ablate and search go with other models so far")
+    return lab
 
 
 def _in_use(lab: Any) -> AbstractContextManager[Any]:

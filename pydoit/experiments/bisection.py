@@ -14,8 +14,7 @@ from pydoit.experiments.judges import Judge
 from pydoit.experiments.lab import Lab, usable
 from pydoit.experiments.order_text import inline
 from pydoit.experiments.states import Order, State, edits, prefixes
-
-PARTIAL = "pydoit.passes.partial:Partial"
+from pydoit.passes.order import PARTIAL
 
 
 @dataclass

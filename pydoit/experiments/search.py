@@ -121,11 +121,13 @@ def search(lab: Lab, budget: float, rounds: int, seed: int, *, fresh: bool = Fal
     run = _Run(lab, rounds, seed, _tuning(trials))
     run.begin(fresh)
     while time.monotonic() < deadline:
-        for order in run.promising(run.propose()):
-            if time.monotonic() >= deadline:
-                break
-            run.measure(order)
-        run.keep()
+        try:
+            for order in run.promising(run.propose()):
+                if time.monotonic() >= deadline:
+                    break
+                run.measure(order)
+        finally:
+            run.keep()
         if run.exhausted:
             break
     return run.found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydoit.errors import UserError
@@ -27,6 +27,7 @@ __all__ = [
     "all_passes",
     "check_order",
     "check_use",
+    "declared",
     "find_pass",
     "is_legal",
     "make_pass",
@@ -36,6 +37,21 @@ __all__ = [
 ]
 
 
+def declared(order: Sequence[Entry]) -> dict[str, PassInfo]:
+    """What the user's own passes of an order (`module:Class`) declare of themselves as their attribute `info`.
+
+    Imports their modules; raises UserError for one that cannot be loaded or declares anything but a PassInfo.
+    """
+    found: dict[str, PassInfo] = {}
+    for name in dict.fromkeys(name_of(use) for use in order if ":" in name_of(use)):
+        info = getattr(_load(name), "info", None)
+        if isinstance(info, PassInfo):
+            found[name] = info
+        elif info is not None:
+            raise UserError(f'pass "{name}": its attribute info is {type(info).__name__}, not pydoit.passes.PassInfo; mend it')
+    return found
+
+
 def make_pass(use: Entry) -> Callable[[Any], Any]:
     """Return the pass that an entry names: a callable from module to module. Imports TVM.
 
@@ -43,13 +59,22 @@ def make_pass(use: Entry) -> Callable[[Any], Any]:
     """
     check_use(use)
     name, options = split_use(use)
-    info = find_pass(name)
+    factory = _load(name)
+    try:
+        made = factory(**options)
+    except TypeError as error:
+        raise UserError(f'pass "{name}" cannot be made: {error}; correct its name or options') from error
+    if not callable(made):
+        raise UserError(f'pass "{name}" is no pass: it must make a callable from module to module')
+    return made  # type: ignore[no-any-return]
+
+
+def _load(name: str) -> Any:
+    """What makes the pass from its options."""
+    info = None if ":" in name else find_pass(name)
     module_name, _, attribute = (info.factory if info is not None else name).partition(":")
     try:
         importlib.import_module("pydoit.tvm_compat")
-        made = getattr(importlib.import_module(module_name), attribute)(**options)
-    except (ImportError, AttributeError, TypeError) as error:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
         raise UserError(f'pass "{name}" cannot be made: {error}; correct its name or options') from error
-    if not callable(made):
-        raise UserError(f'pass "{name}" is no pass: {attribute} must make a callable from module to module')
-    return made  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from pydoit.errors import UserError
 from pydoit.passes.info import IMPORTED, IMPORTED_LANGUAGE, PROPERTIES, Entry, PassInfo
 from pydoit.passes.registry import all_passes, find_pass
 
+PARTIAL = "pydoit.passes.partial:Partial"
 Kind = Literal["unknown", "option", "target", "missing", "invalidated", "order", "unfinished"]
 
 
@@ -62,23 +63,28 @@ def check_use(use: Entry) -> None:
         raise UserError(fault[1])
 
 
-def check_order(order: Sequence[Entry], setting: Setting) -> list[Fault]:
-    """All faults of an order, in its order; a pass that is itself faulty is taken as if it were not there."""
+def check_order(order: Sequence[Entry], setting: Setting, known: Mapping[str, PassInfo] | None = None) -> list[Fault]:
+    """All faults of an order, in its order; a pass that is itself faulty is taken as if it were not there.
+
+    `known` declares passes of the user's own by their `module:Class`; those that it lacks may stand anywhere.
+    """
     faults: list[Fault] = []
-    state = State(setting)
+    state = State(setting, known)
     for index, use in enumerate(order):
         wrong = _use_fault(use)
         if wrong is not None:
             faults.append(Fault(index, *wrong))
             continue
-        info = find_pass(name_of(use))
+        inner = _inner(use)
+        name = name_of(inner)
+        info = state.find(name)
         if info is None:  # a user's own, `module:Class`
-            state.note(index, name_of(use))
+            state.note(index, name)
             continue
-        found = state.faults(index, name_of(use), info)
+        found = state.faults(index, name, info)
         faults += found
         if not found:
-            state.apply(index, name_of(use), info)
+            state.apply(index, name, info)
     return faults + state.unfinished(len(order))
 
 
@@ -90,11 +96,16 @@ def is_legal(order: Sequence[Entry], setting: Setting) -> bool:
 class State:
     """What holds of the module while the passes of an order are gone through."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, known: Mapping[str, PassInfo] | None = None) -> None:
         self._setting = setting
+        self._known = known or {}
         self.holds = set(setting.start)
         self._lost: dict[str, str] = {}
         self._seen: dict[str, int] = {}
+
+    def find(self, name: str) -> PassInfo | None:
+        """What is declared of a pass."""
+        return self._known.get(name) or (None if ":" in name else find_pass(name))
 
     def faults(self, index: int, name: str, info: PassInfo) -> list[Fault]:
         """What is wrong with this pass at this place."""
@@ -105,7 +116,8 @@ class State:
         if missing:
             return [self._missing(index, name, missing[0])]
         for other, place in self._seen.items():
-            reason = info.before.get(other) or _after(other, name)
+            earlier = self.find(other)
+            reason = info.before.get(other) or (earlier.after.get(name) if earlier is not None else None)
             if reason:
                 return [Fault(index, "order", f'"{name}" must come before "{other}" (order[{place}]): {reason}')]
         return []
@@ -142,10 +154,10 @@ class State:
         return self._setting.target in info.targets
 
 
-def _after(other: str, name: str) -> str | None:
-    """Why `other`, which stands earlier, must not come before `name`; None where it may."""
-    info = find_pass(other)
-    return info.after.get(name) if info is not None else None
+def _inner(use: Entry) -> Entry:
+    """The pass that a `Partial` applies, which does to the module's state what the whole pass does; else the entry itself."""
+    name, options = split_use(use)
+    return options["use"] if name == PARTIAL and "use" in options else use
 
 
 def _use_fault(use: Entry) -> tuple[Kind, str] | None:

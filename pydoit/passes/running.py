@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydoit.errors import ModelBuildError, StageError
-from pydoit.passes import make_pass, split_use
+from pydoit.errors import ModelBuildError, StageError, UserError
+from pydoit.passes import Setting, check_order, declared, make_pass, split_use
 from pydoit.passes.info import Entry
 from pydoit.worker import progress
 
@@ -56,6 +56,14 @@ def run_passes(
                 watch(number, use, before, module)
         log.append({"name": name, "options": options, "changed": changed, "figures": figures})
     return module, log, seconds
+
+
+def check_own(order: Sequence[Entry], setting: Setting) -> None:
+    """Check an order with what the user's own passes declare of themselves; UserError names the first fault and a mend."""
+    known = declared(order)
+    faults = check_order(order, setting, known) if known else []
+    if faults:
+        raise UserError(f"passes.order[{faults[0].index}]: {faults[0].text}; move or remove it")
 
 
 def apply_pass(use: Entry, module: Any) -> Any:

@@ -16,10 +16,12 @@ Spec = optimize.Spec
 
 def run(spec: optimize.Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Write module.json, spec.json and passes.json."""
-    from pydoit.passes.running import run_passes
+    from pydoit.passes import Setting
+    from pydoit.passes.running import check_own, run_passes
     from pydoit.target import make_tvm_target
     from pydoit.tvm_compat import load_json, relax, save_json
 
+    check_own(spec.passes, Setting(spec.target.kind, language=True))
     module = load_json((inputs["import"] / "module.json").read_text(encoding="utf-8"))
     with make_tvm_target(spec.target):
         module, log, seconds = run_passes(spec.passes, module, entry="decode", instrument=spec.instrument)

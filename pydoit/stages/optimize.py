@@ -37,9 +37,11 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     Raises UserError for a pass that cannot be made and StageError for one that fails.
     """
     from pydoit import lifting
-    from pydoit.passes.running import run_passes
+    from pydoit.passes import Setting
+    from pydoit.passes.running import check_own, run_passes
     from pydoit.tvm_compat import load_json, save_json
 
+    check_own(spec.passes, Setting(spec.target.kind))
     described = json.loads((inputs["import"] / "spec.json").read_bytes())
     module = load_json((inputs["import"] / "module.json").read_text(encoding="utf-8"))
     module = lifting.mark_inputs(module, len(described["inputs"]))
