@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,18 +24,41 @@ class Lifetime:
 
 
 def share(lifetimes: Sequence[Lifetime]) -> list[int]:
-    """A storage for each tensor, such that tensors in one storage never meet; the first of a storage is its largest.
+    """A storage for each tensor, such that tensors in one storage never meet: the best of three greedy plans.
 
-    The largest tensor comes first; each goes into the storage whose tensors leave it the shortest idle time around its
-    own. TVM 0.27's kernels take buffers that begin where their storage begins only, hence no offsets within one.
-    Source: Pisarchyk and Lee 2020 (arXiv:2001.03288), greedy by size for shared objects.
+    Tensors come by size, or by how much is alive beside them; each goes into a storage that need not grow for it, with the
+    shortest idle time around it or with the size nearest to its own. TVM 0.27's kernels take buffers that begin where
+    their storage begins only, hence no offsets within one.
+    Source: Pisarchyk and Lee 2020 (arXiv:2001.03288), greedy by size and by breadth for shared objects.
     """
+    by_size = sorted(range(len(lifetimes)), key=lambda index: (-lifetimes[index].size, lifetimes[index].born, index))
+    by_breadth = _by_breadth(lifetimes, by_size)
+    plans = [
+        _assigned(lifetimes, by_size, _idle),
+        _assigned(lifetimes, by_size, _misfit),
+        _assigned(lifetimes, by_breadth, _misfit),
+    ]
+    return min(plans, key=lambda plan: sum(storage_sizes(lifetimes, plan).values()))
+
+
+def storage_sizes(lifetimes: Sequence[Lifetime], storages: Sequence[int]) -> dict[int, int]:
+    """Bytes of each storage: those of its largest tensor."""
+    sizes: dict[int, int] = {}
+    for life, number in zip(lifetimes, storages, strict=True):
+        sizes[number] = max(sizes.get(number, 0), life.size)
+    return sizes
+
+
+def _assigned(
+    lifetimes: Sequence[Lifetime], order: Sequence[int], cost: Callable[[Sequence[Lifetime], Lifetime], int]
+) -> list[int]:
     storages: list[list[Lifetime]] = []
     chosen: dict[int, int] = {}
-    for index in sorted(range(len(lifetimes)), key=lambda index: (-lifetimes[index].size, lifetimes[index].born, index)):
+    for index in order:
         mine = lifetimes[index]
         fitting = [number for number, held in enumerate(storages) if not any(mine.meets(other) for other in held)]
-        number = min(fitting, key=lambda number: (_idle(storages[number], mine), number), default=len(storages))
+        costs = {number: (_growth(storages[number], mine), cost(storages[number], mine), number) for number in fitting}
+        number = min(fitting, key=costs.__getitem__, default=len(storages))
         if number == len(storages):
             storages.append([])
         storages[number].append(mine)
@@ -43,9 +66,27 @@ def share(lifetimes: Sequence[Lifetime]) -> list[int]:
     return [chosen[index] for index in range(len(lifetimes))]
 
 
+def _by_breadth(lifetimes: Sequence[Lifetime], by_size: Sequence[int]) -> list[int]:
+    """Tensors of the binding with most bytes alive first, the largest of each first."""
+    alive = {step: [index for index in by_size if lifetimes[index].born <= step <= lifetimes[index].dies]
+             for step in sorted({life.born for life in lifetimes})}  # fmt: skip
+    widest = sorted(alive, key=lambda step: -sum(lifetimes[index].size for index in alive[step]))
+    return list(dict.fromkeys(index for step in widest for index in alive[step]))
+
+
+def _growth(held: Sequence[Lifetime], mine: Lifetime) -> int:
+    """Bytes by which a storage would grow."""
+    return max(0, mine.size - max(other.size for other in held))
+
+
 def _idle(held: Sequence[Lifetime], mine: Lifetime) -> int:
     """Bindings between a tensor and its nearest neighbour in a storage."""
     return min(min(abs(mine.born - other.dies), abs(other.born - mine.dies)) for other in held)
+
+
+def _misfit(held: Sequence[Lifetime], mine: Lifetime) -> int:
+    """Bytes of a storage that a tensor would not use."""
+    return abs(max(other.size for other in held) - mine.size)
 
 
 @dataclass
@@ -77,9 +118,7 @@ class MemoryPlan:
         found = body.lifetimes()
         kept = list(found.values())
         storages = share(kept)
-        sizes: dict[int, int] = {}
-        for life, number in zip(kept, storages, strict=True):
-            sizes[number] = max(sizes.get(number, 0), life.size)
+        sizes = storage_sizes(kept, storages)
         beside = sum(tensor_bytes(var.ty) for var in body.allocated if var not in found)
         self.bytes[name] = sum(sizes.values()) + beside
         self.live_bytes[name] = most_alive(kept) + beside
