@@ -97,7 +97,7 @@ def _dataset(recipe: Recipe) -> str | None:
 
 def _passes(recipe: Recipe) -> list[Any]:
     if recipe.passes.order is not None:
-        return [{"name": use.name, **use.options} if use.options else use.name for use in recipe.passes.order]
+        return [use.entry for use in recipe.passes.order]
     preset = recipe.passes.preset or "O2"
     if recipe.model.is_language:
         return list(passes.LANGUAGE_PRESETS[recipe.target.kind][preset])

@@ -156,7 +156,7 @@ def _pass_use(value: Any) -> Any:
 
 
 def _plain(use: PassUse) -> str | dict[str, Any]:
-    return use.name if not use.options else {"name": use.name, **use.options}
+    return use.entry
 
 
 class PassUse(Frozen):
@@ -165,10 +165,18 @@ class PassUse(Frozen):
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
     name: Annotated[str, Field(min_length=1)]
     """Name of a registered pass (`doit passes`), or `module:Class`."""
+    repeat: Annotated[int, Field(ge=1, le=100, strict=True)] = 1
+    """Most applications in a row; ends early where the pass changes nothing more."""
 
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})
+
+    @property
+    def entry(self) -> str | dict[str, Any]:
+        """As it is written in an order."""
+        repeat = {"repeat": self.repeat} if self.repeat > 1 else {}
+        return {"name": self.name, **self.options, **repeat} if self.options or repeat else self.name
 
 
 class Passes(Frozen):

@@ -12,7 +12,7 @@ from pydoit import language, passes, sources, target
 from pydoit.errors import ModelBuildError, RecipeError
 from pydoit.loading import Document
 from pydoit.nearest import nearest
-from pydoit.recipe import Dim, Input, PassUse, Recipe
+from pydoit.recipe import Dim, Input, Recipe
 from pydoit.toml_lines import KeyPath
 from pydoit.validation import dotted, faults_of
 from pydoit.workspace import Workspace
@@ -188,7 +188,7 @@ def _missing(workspace: Workspace, key: KeyPath, relative: str) -> Iterator[Faul
 
 def _pass_faults(recipe: Recipe) -> Iterator[Fault]:
     """The first fault of an order, with the smallest change that makes the whole order legal."""
-    order = [_pass_entry(use) for use in recipe.passes.order or ()]
+    order = [use.entry for use in recipe.passes.order or ()]
     setting = passes.Setting(recipe.target.kind, recipe.model.is_language)
     faults = passes.check_order(order, setting) if order else []
     if faults:
@@ -196,7 +196,3 @@ def _pass_faults(recipe: Recipe) -> Iterator[Fault]:
         place: KeyPath = (faults[0].index,) if faults[0].index < len(order) else ()
         remedy = ", ".join(repair.changes)
         yield ("passes", "order", *place), f"{faults[0].text}; {remedy} (doit passes check RECIPE --fix writes it)"
-
-
-def _pass_entry(use: PassUse) -> passes.Entry:
-    return {"name": use.name, **use.options} if use.options else use.name

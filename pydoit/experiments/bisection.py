@@ -14,7 +14,7 @@ from pydoit.experiments.judges import Judge
 from pydoit.experiments.lab import Lab, usable
 from pydoit.experiments.order_text import inline
 from pydoit.experiments.states import Order, State, edits, prefixes
-from pydoit.passes.order import PARTIAL
+from pydoit.passes.order import PARTIAL, repeat_of
 
 
 @dataclass
@@ -117,7 +117,8 @@ class Bisection:
         low, high = 0, len(changed)
         while high - low > 1:
             middle = (low + high) // 2
-            mixed = {"name": PARTIAL, "use": bad.order[place], "functions": changed[:middle]}
+            use = bad.order[place]
+            mixed = {"name": PARTIAL, "use": use, "functions": changed[:middle], "repeat": repeat_of(use)}
             order = (*bad.order[:place], mixed, *bad.order[place + 1 :])
             built = self.lab.build(f"{bad.label} of {middle} functions", order, self._sets(bad), self.judge.stages)
             if built.failure and not built.measured("verify"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydoit.errors import UserError
 from pydoit.passes.info import IMPORTED, PROPERTIES, Entry, PassInfo
-from pydoit.passes.order import Fault, Setting, check_order, check_use, is_legal, name_of, split_use
+from pydoit.passes.order import Fault, Setting, check_order, check_use, is_legal, name_of, repeat_of, split_use
 from pydoit.passes.presets import LANGUAGE_PRESETS, PRESETS
 from pydoit.passes.registry import PASSES, all_passes, find_pass
 from pydoit.passes.repair import Repair, repair_order
@@ -33,6 +33,7 @@ __all__ = [
     "make_pass",
     "name_of",
     "repair_order",
+    "repeat_of",
     "split_use",
 ]
 

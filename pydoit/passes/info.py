@@ -9,7 +9,7 @@ from typing import Any
 TARGETS = ("cpu", "cuda")
 """Kinds of targets."""
 Entry = str | Mapping[str, Any]
-"""A pass as recipes write it: its name, or a table of `name` and options."""
+"""A pass as recipes write it: its name, or a table of `name`, options and `repeat`."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from pydoit.passes.info import IMPORTED, IMPORTED_LANGUAGE, PROPERTIES, Entry, P
 from pydoit.passes.registry import all_passes, find_pass
 
 PARTIAL = "pydoit.passes.partial:Partial"
+MOST_REPEATS = 100
+"""Most applications of a pass that an entry of an order may ask for."""
 Kind = Literal["unknown", "option", "target", "missing", "invalidated", "order", "unfinished"]
 
 
@@ -45,7 +47,13 @@ def split_use(use: Entry) -> tuple[str, dict[str, Any]]:
     if isinstance(use, str):
         return use, {}
     options = dict(use)
+    options.pop("repeat", None)
     return str(options.pop("name")), options
+
+
+def repeat_of(use: Entry) -> int:
+    """Most applications of one entry of an order, which ends early where the pass changes nothing more."""
+    return 1 if isinstance(use, str) else int(use.get("repeat", 1))
 
 
 def name_of(use: Entry) -> str:
@@ -82,9 +90,11 @@ def check_order(order: Sequence[Entry], setting: Setting, known: Mapping[str, Pa
             state.note(index, name)
             continue
         found = state.faults(index, name, info)
-        faults += found
         if not found:
             state.apply(index, name, info)
+            again = state.faults(index, name, info) if repeat_of(use) > 1 else []
+            found = [Fault(index, "option", f"repeat: {fault.text}") for fault in again]
+        faults += found
     return faults + state.unfinished(len(order))
 
 
@@ -162,6 +172,9 @@ def _inner(use: Entry) -> Entry:
 
 def _use_fault(use: Entry) -> tuple[Kind, str] | None:
     name, options = split_use(use)
+    repeat = 1 if isinstance(use, str) else use.get("repeat", 1)
+    if type(repeat) is not int or not 1 <= repeat <= MOST_REPEATS:
+        return "option", f'pass "{name}": repeat = {repeat!r} must be a whole number from 1 to {MOST_REPEATS}'
     if ":" in name:
         return None
     info = find_pass(name)

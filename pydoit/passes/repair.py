@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydoit.errors import UserError
 from pydoit.passes.info import Entry
-from pydoit.passes.order import Fault, Kind, Setting, check_order, check_use, name_of, split_use
+from pydoit.passes.order import Fault, Kind, Setting, check_order, check_use, name_of
 from pydoit.passes.registry import all_passes, find_pass
 
 MAX_CHANGES = 4
@@ -76,7 +76,9 @@ def _corrected(current: Repair, index: int, _: Setting) -> Iterator[Repair]:
     """The nearest known name, or the pass without options that it does not have."""
     import difflib
 
-    name, options = split_use(current.order[index])
+    use = current.order[index]
+    name = name_of(use)
+    options = {} if isinstance(use, str) else {option: value for option, value in use.items() if option != "name"}
     if find_pass(name) is None:
         for near in difflib.get_close_matches(name, tuple(all_passes()), n=2, cutoff=0.6):
             entry: Entry = {"name": near, **options} if options else near
@@ -89,6 +91,8 @@ def _corrected(current: Repair, index: int, _: Setting) -> Iterator[Repair]:
         except UserError:
             continue
         kept[option] = value
+    if len(kept) == len(options):  # each is good by itself: the pass cannot stand twice in a row
+        del kept["repeat"]
     lost = ", ".join(option for option in options if option not in kept)
     yield _with(current, index, {"name": name, **kept} if kept else name, f'remove {lost} of "{name}"')
 

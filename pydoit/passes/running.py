@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydoit.errors import ModelBuildError, StageError, UserError
-from pydoit.passes import Setting, check_order, declared, make_pass, split_use
+from pydoit.passes import Setting, check_order, check_use, declared, make_pass, repeat_of, split_use
 from pydoit.passes.info import Entry
 from pydoit.worker import progress
 
@@ -24,7 +24,7 @@ def run_passes(
     instrument: bool = False,
     watch: Watch | None = None,
 ) -> tuple[Any, list[dict[str, Any]], list[float]]:
-    """Apply the passes; return the module, a log of {name, options, changed, figures} and the seconds of each pass.
+    """Apply the passes; return the module, a log of {name, options, changed, iterations, figures} and the seconds of each.
 
     `figures` (`pydoit.figures`) are those of `entry` after the pass, None unless `instrument` asks for them; `extents`
     are the upper bounds of symbolic extents. Raises StageError for a pass that fails or leaves a module that is not
@@ -40,12 +40,18 @@ def run_passes(
     log: list[dict[str, Any]] = []
     seconds: list[float] = []
     for number, use in enumerate(order):
+        check_use(use)
         name, options = split_use(use)
         progress(f"pass {number + 1}/{len(order)}: {name}")
         started = time.perf_counter()
-        before, module = module, apply_pass(use, module)
+        before, before_digest = module, digest
+        for iteration in range(1, repeat_of(use) + 1):
+            iterations, last = iteration, digest
+            module = apply_pass(use, module)
+            digest = structural_hash(module)
+            if digest == last:
+                break
         seconds.append(round(time.perf_counter() - started, 4))
-        before_digest, digest = digest, structural_hash(module)
         changed = digest != before_digest
         if changed:
             reason = malformation(module) if sound else ""
@@ -54,7 +60,7 @@ def run_passes(
             figures = meter.figures(module).to_json() if meter else None
             if watch is not None:
                 watch(number, use, before, module)
-        log.append({"name": name, "options": options, "changed": changed, "figures": figures})
+        log.append({"name": name, "options": options, "changed": changed, "iterations": iterations, "figures": figures})
     return module, log, seconds
 
 
