@@ -58,8 +58,8 @@ def main() -> None:
     for product in products(decoder_config(read_values(options.config)), options.dtype):
         for rows in map(int, options.rows.split(",")):
             results += list(measure(product, rows, arch))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1))
     if options.records:
         records = tuple(best(results, bandwidth * options.gemv_share))
         target = TuningTarget(arch=arch, device=f"{torch.cuda.get_device_name()}, triton {triton.__version__}")
