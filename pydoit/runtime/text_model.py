@@ -183,20 +183,19 @@ class TextModel:
                 f"the prompt has {len(ids)} tokens; the model's context is {self.model.context} and its cache holds "
                 f"{self.model.capacity}; shorten it, or build with more kv_cache.tokens"
             )
-        stream = self.tokenizer.stream(stop, begins=not raw)
-        return _Answer(ids, Sampler(sampling), stream, self.tokenizer.eos, max_tokens)
+        return _Answer(ids, Sampler(sampling), self.tokenizer.stream(stop, begins=not raw), self.tokenizer, max_tokens)
 
 
 class _Answer:
     """One prompt and its completion so far."""
 
-    def __init__(self, prompt: list[int], sampler: Sampler, stream: TextStream, ends: frozenset[int], max_tokens: int) -> None:
+    def __init__(self, prompt: list[int], sampler: Sampler, stream: TextStream, tokenizer: Tokenizer, max_tokens: int) -> None:
         self.prompt = prompt
         self.max_tokens = max_tokens
         self.completion = Completion(len(prompt))
         self.rest = ""
         """Text that was held back until the end was known."""
-        self._sampler, self._text, self._ends = sampler, stream, ends
+        self._sampler, self._text, self._tokenizer = sampler, stream, tokenizer
 
     @property
     def is_finished(self) -> bool:
@@ -217,9 +216,9 @@ class _Answer:
     def take(self, logits: NDArray[np.float32]) -> str:
         """Choose the next token; the text that can be shown now."""
         completion = self.completion
-        sampled = self._sampler.next(logits, [*self.prompt, *completion.tokens])
+        sampled = self._sampler.next(self._known(logits), [*self.prompt, *completion.tokens])
         completion.sampled.append(sampled)
-        if sampled.token in self._ends:
+        if sampled.token in self._tokenizer.eos:
             self.finish("stop")
             return ""
         completion.tokens.append(sampled.token)
@@ -230,6 +229,14 @@ class _Answer:
         elif len(completion.tokens) >= self.max_tokens:
             self.finish("length")
         return piece
+
+    def _known(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Those of tokens that stand for something: rows that pad an embedding are never drawn."""
+        known = logits[: self._tokenizer.vocabulary]
+        if self._tokenizer.absent:
+            known = known.copy()
+            known[list(self._tokenizer.absent)] = -np.inf
+        return known
 
     def finish(self, reason: Literal["stop", "length"]) -> None:
         """End; what was held back is text after all."""

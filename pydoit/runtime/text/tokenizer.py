@@ -34,6 +34,8 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self.vocabulary = 1 + max([*added, *tokenizer.get_vocab(with_added_tokens=False).values()], default=-1)
         """The highest id and one; a model's embedding may have more rows."""
+        self.absent = tuple(sorted({*range(self.vocabulary)} - {*added, *tokenizer.get_vocab().values()}))
+        """Ids below `vocabulary` that stand for nothing."""
         self.bos: int | None = self._special(config, "bos_token")
         """Id of the token that begins a text, or None."""
         ends = {index for index, token in added.items() if token.special and token.content in END_OF_TURN}
