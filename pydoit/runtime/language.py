@@ -54,6 +54,11 @@ class LanguageModel:
         self.device_name = self._device.name
         self.cache_bytes = sum(math.prod(item["shape"]) * numpy_dtype(item["dtype"]).itemsize for item in language["caches"])
 
+    @property
+    def longest(self) -> int:
+        """Tokens that one sequence may have: a sliding window frees its pages, without one the cache is the bound too."""
+        return self.context if self.pool.window is not None else min(self.context, self.capacity)
+
     def add(self) -> int:
         """Start a sequence without tokens; raises UserError when there are too many."""
         return self.pool.add()

@@ -194,8 +194,7 @@ class TextModel:
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else self.tokenizer.chat(prompt)
         if not ids:
             raise UserError("the prompt has no tokens; give some text")
-        limit = self.model.context if self.model.pool.window is not None else min(self.model.context, self.model.capacity)
-        if len(ids) > limit:
+        if len(ids) > self.model.longest:
             raise UserError(
                 f"the prompt has {len(ids)} tokens; the model's context is {self.model.context} and its cache holds "
                 f"{self.model.capacity}; shorten it, or build with more kv_cache.tokens"

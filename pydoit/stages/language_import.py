@@ -23,11 +23,13 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     from pydoit.models.checkpoint import load_config
     from pydoit.models.decoder import FUNCTIONS, build_module
+    from pydoit.models.formats import check_exclude
     from pydoit.models.targets import make_operators
     from pydoit.models.weights import described_weights
 
     folder = inputs["fetch"] / "model" if "fetch" in inputs else Path()
     config = load_config(spec.source, folder, inputs.get("config"))
+    check_exclude(config, spec.kept)
     operators = make_operators(config, spec)
     shape = spec.cache_shape
     module, arguments = build_module(config, operators, shape)
