@@ -95,6 +95,7 @@ def test_stop_strings_are_not_shown(reciter: TestWorkspace) -> None:
         (("reciter", "-p", "Hi", "--temperature", "warm"), "--temperature warm: not float"),
         (("reciter", "-p", "Hi", "--top-p", "0"), "top_p is 0.0; give a number above 0"),
         (("reciter", "-p", "Hi", "--temprature", "1"), "did you mean '--temperature'"),
+        (("reciter", "-p", "Hi", "--top-k"), "option --top-k requires argument; see `doit help`"),
         (("reciter", "-p", "Hi", "--stop", ""), "a stop string is empty"),
         (("reciter", "-p", "Hi", "--raw", "--system", "Be kind"), "--raw has no messages"),
         (("reciter", "-p", "Hi", "--set", "model.kv_cache.tokns=64"), "did you mean 'tokens'"),

@@ -123,6 +123,8 @@ def parse(parser: Any, arguments: list[str]) -> tuple[dict[str, Any], list[str]]
         found, rest = getopt.gnu_getopt(arguments, parser.get_short(), parser.get_long())
     except getopt.GetoptError as error:
         known = [f"--{option.long}" for option in parser.options if option.long]
+        if f"--{error.opt}" in known:  # it lacks its value, or has one too many
+            raise UserError(f"{error.msg}; see `doit help`") from None
         raise UserError(f"{error.msg}; {nearest(f'--{error.opt}', known)}") from None
     for text, value in found:
         option, inverse = parser.get_option(text)

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from pydoit.cpus import CPU_LANES, cpu_flags, native_arch, runs_here
 from pydoit.errors import UserError
 
 _NEEDED = ("library", "weights", "target", "inputs", "outputs", "params", "entry")
@@ -26,6 +27,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     lacking = [name for name in _NEEDED if name not in manifest]
     if lacking:
         raise UserError(f"{folder}: manifest.json lacks {', '.join(lacking)}; copy it again")
+    kind, arch = manifest["target"].get("kind"), manifest["target"].get("arch")
+    if kind == "cpu" and arch in CPU_LANES and not runs_here(arch):
+        here = native_arch(cpu_flags())
+        raise UserError(f"{folder}: the library is for {arch} CPUs and this is {here}; build it with target.arch = {here!r}")
     for item in (manifest["library"], *manifest["weights"]):
         file = folder / item["path"]
         if not file.is_file() or file.stat().st_size != item["bytes"]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pydoit.cpus import X86_LEVELS
 from pydoit.errors import UserError
 from pydoit.runtime import Completion, Sampling, TextModel, load, load_text_model
 from tests.language import language_spec, run_language_chain
@@ -361,6 +362,13 @@ def test_a_library_that_is_none(artifact: Path, tmp_path: Path) -> None:
     (tmp_path / "x/lib.so").write_bytes(bytes((artifact / "lib.so").stat().st_size))
     with pytest.raises(UserError, match=r"lib.so: the library cannot be loaded \(invalid ELF header\); build or copy it again"):
         load_text_model(tmp_path / "x")
+
+
+def test_a_library_for_wider_vectors_than_this_machine_has(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("pydoit.cpus.cpu_flags", lambda: frozenset(X86_LEVELS[0][1]))
+    with pytest.raises(UserError, match=r"the library is for x86-64-v3 CPUs and this is .*; build it with target\.arch"):
+        load_text_model(artifact)
 
 
 def test_the_loader_for_other_models_and_wrong_threads(artifact: Path) -> None:
