@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import itertools
 import os
 import sys
 from functools import cache
@@ -14,6 +15,7 @@ from pydoit.errors import UserError
 
 _CPU = 1  # DLPack's kDLCPU
 _POOLED_ALLOCATOR = 2
+_loads = itertools.count()
 _BIG_CORES = 1  # runtime.config_threadpool's affinity mode
 
 
@@ -49,10 +51,20 @@ def _load_runtime_library() -> None:
 def load_module(library: Path) -> Any:
     """A library built by TVM; raises UserError for a file that is none, or none for this machine."""
     try:
-        return tvm_ffi().load_module(os.fspath(library))
+        return tvm_ffi().load_module(_fresh_spelling(library))
     except RuntimeError as error:
-        reason = str(error).splitlines()[0].rpartition(f"{library}: ")[2]
+        reason = str(error).splitlines()[0].rpartition(f"{library.name}: ")[2]
         raise UserError(f"{library}: the library cannot be loaded ({reason}); build or copy it again") from error
+
+
+def _fresh_spelling(library: Path) -> str:
+    """The path in a spelling that no library was loaded by before.
+
+    dlopen takes a path that it has seen for the library that it loaded then, even if that was rebuilt meanwhile; for one
+    that it has not seen it looks at the file.
+    """
+    detour = "".join("./" if bit == "1" else "/" for bit in f"{next(_loads):b}")
+    return f"{library.parent}/{detour}{library.name}"
 
 
 def open_machine(library: Path) -> Any:

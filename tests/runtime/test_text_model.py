@@ -364,6 +364,18 @@ def test_a_library_that_is_none(artifact: Path, tmp_path: Path) -> None:
         load_text_model(tmp_path / "x")
 
 
+def test_a_library_that_was_replaced_is_loaded_anew(artifact: Path, tmp_path: Path) -> None:
+    """dlopen would take the path for the library that it knows."""
+    shutil.copytree(artifact, tmp_path / "x")
+    model = load_text_model(tmp_path / "x")
+    assert load_text_model(tmp_path / "x").generate("Hi").result().text == TEXT
+    (tmp_path / "other").write_bytes(bytes((artifact / "lib.so").stat().st_size))
+    (tmp_path / "other").replace(tmp_path / "x/lib.so")
+    with pytest.raises(UserError, match="invalid ELF header"):
+        load_text_model(tmp_path / "x")
+    assert model.generate("Hi").result().text == TEXT
+
+
 def test_a_library_for_wider_vectors_than_this_machine_has(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr("pydoit.cpus.cpu_flags", lambda: frozenset(X86_LEVELS[0][1]))
