@@ -41,7 +41,8 @@ threads = 1
 
 def tokenizer() -> Tokenizer:
     """The reciter's own."""
-    return small_tokenizers.byte_level()
+    made: Tokenizer = small_tokenizers.byte_level()
+    return made
 
 
 def write_reciter(folder: Path, **config: Any) -> Path:

@@ -187,8 +187,10 @@ def test_several_at_once_of_one_artifact(reciter: TestWorkspace) -> None:
     command = [sys.executable, "-m", "doit", "generate", "reciter", "-p", "Hi"]
     for path in (reciter.root / "artifacts").glob("reciter/*.json"):
         path.unlink()  # each finds the artifact incomplete and restores it
-    pipes: dict[str, int] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    running = [subprocess.Popen(command, cwd=reciter.root, env=reciter.environment(), **pipes, text=True) for _ in range(4)]
+    pipe, environment = subprocess.PIPE, reciter.environment()
+    running = [
+        subprocess.Popen(command, cwd=reciter.root, env=environment, stdout=pipe, stderr=pipe, text=True) for _ in range(4)
+    ]
     ended = [(*process.communicate(timeout=60), process.returncode) for process in running]
     for out, errors, status in ended:
         assert (status, out) == (0, f"{TEXT}\n"), errors
