@@ -13,6 +13,7 @@ from pydoit.digest import files_below
 from pydoit.errors import ModelBuildError, StageError
 from pydoit.history import History
 from pydoit.keys import digest_of
+from pydoit.locks import locked
 from pydoit.nodes import Documents, Node, select
 from pydoit.process import Outcome, make_job, run_worker
 from pydoit.results import File, Result
@@ -216,10 +217,13 @@ class Builder:
         folder = self.workspace.artifacts / node.recipe
         if publish.is_published(folder, result.files, self.store.stats):
             return result
-        entry = self.store.lookup(str(result.key))
-        if entry is None:
-            raise StageError("the package was removed from the store meanwhile; build again")
-        publish.publish(self.store, entry, folder)
+        with locked(self.workspace.state / "locks" / f"{node.recipe}.lock"):
+            if publish.is_published(folder, result.files, self.store.stats):  # by another command meanwhile
+                return result
+            entry = self.store.lookup(str(result.key))
+            if entry is None:
+                raise StageError("the package was removed from the store meanwhile; build again")
+            publish.publish(self.store, entry, folder)
         return result if result.status == "built" else replace(result, status="restored", reason="copied from the store")
 
 
