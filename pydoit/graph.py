@@ -15,12 +15,13 @@ from pydoit.stages import LANGUAGE_STAGES, STAGES, implementation, load_stage
 from pydoit.workspace import Workspace
 
 
-def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
-    """All stages of a recipe in their order."""
+def make_nodes(workspace: Workspace, loaded: LoadedRecipe, native: str = "") -> dict[str, Node]:
+    """All stages of a recipe in their order; `native` stands for `arch = "native"` where it is given."""
     recipe = loaded.recipe
+    arch = native if native and recipe.target.arch == "native" else recipe.target.arch
     resolved = target.ResolvedTarget(
         kind=recipe.target.kind,
-        arch=target.resolve_arch(recipe.target.kind, recipe.target.arch),
+        arch=target.resolve_arch(recipe.target.kind, arch),
         threads=recipe.target.threads,
     )
     files = _files(workspace, recipe)

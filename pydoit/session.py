@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from pydoit.history import History, write_atomically
 from pydoit.keys import pretty
 from pydoit.nodes import Node
 from pydoit.report.data import make_report
-from pydoit.resolve import Resolved, describe, resolve
+from pydoit.resolve import NO_PINS, Pins, Resolved, describe, resolve
 from pydoit.results import Result
 from pydoit.stages import STAGES
 from pydoit.store import Store
@@ -29,6 +29,8 @@ class Options:
     stages: tuple[str, ...] = STAGES
     afresh: frozenset[str] = frozenset()
     defer: bool = True
+    pins: Mapping[str, Pins] = field(default_factory=dict)
+    """What the lock file settles, by recipe."""
 
 
 @dataclass
@@ -61,7 +63,9 @@ class Session:
         """Load recipes; a broken one is kept aside and blocks no other."""
         for address in dict.fromkeys(addresses):
             try:
-                self.loaded[address] = resolve(self.workspace, address, self.options.sets)
+                self.loaded[address] = resolve(
+                    self.workspace, address, self.options.sets, self.options.pins.get(address, NO_PINS)
+                )
             except ModelBuildError as error:
                 self.broken[address] = error
 
