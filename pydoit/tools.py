@@ -35,11 +35,14 @@ KEYED = ("CXX", "CXXFLAGS", "LDFLAGS", "OPENBLAS_CORETYPE", "TRITON_DEFAULT_FP_F
 # The same for every worker.
 FIXED = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false",
          "PYTHONDONTWRITEBYTECODE": "1", "SOURCE_DATE_EPOCH": "0"}  # fmt: skip
+# libfaketime's, passed where it is in use, so that a check of reproducibility moves the workers' clock too.
+CLOCK = ("FAKETIME", "LD_PRELOAD", "FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC", "FAKETIME_SHARED")
 
 
 def worker_environment() -> dict[str, str]:
     """The environment of a worker process: the allowed variables and the fixed ones."""
-    allowed = {name: os.environ[name] for name in (*PASSED, *KEYED) if name in os.environ}
+    clock = CLOCK if os.environ.get("FAKETIME") else ()
+    allowed = {name: os.environ[name] for name in (*PASSED, *KEYED, *clock) if name in os.environ}
     return {**allowed, **FIXED}
 
 

@@ -115,7 +115,11 @@ DAMAGES = {
     "unknown table": ("[build.tiny.code]", "[build.tiny.cod]", "build.tiny.cod: is unknown"),
     "unknown key": ("schema = 1", "schema = 1\nrevision = 3", ":3: revision: is unknown"),
     "value": ("verify.samples = 2", "verify.samples = 3", ":5: build.tiny.digest: does not fit"),
-    "digest": ('"models/notes.md" = "sha256:', '"models/notes.md" = "sha256:0', "build.tiny.sources.models/notes.md: 'sha256:0"),
+    "digest": (
+        '"models/notes.md" = "sha256:',
+        '"models/notes.md" = "sha256:0',
+        "build.tiny.sources.models/notes.md: 'sha256:0",
+    ),
     "type": ('llvm = "', 'llvm = 3 # "', "build.tiny.toolchain.llvm: must be text"),
 }
 

@@ -44,6 +44,8 @@ LOCKED = {"name": "locked", "long": "locked", "short": "", "type": bool, "defaul
           "help": "refuse drift from modelbuild.lock"}  # fmt: skip
 FROZEN = {"name": "frozen", "long": "frozen", "short": "", "type": bool, "default": False,
           "help": "use modelbuild.lock unquestioned"}  # fmt: skip
+REPRODUCIBLE = {"name": "check_reproducible", "long": "check-reproducible", "short": "", "type": bool, "default": False,
+                "help": "build twice from nothing in different surroundings; tell what differs"}  # fmt: skip
 
 INTERRUPT_SECONDS = 3.0
 
@@ -68,7 +70,7 @@ class Build(Run):  # type: ignore[misc]
     name = "build"
     doc_purpose = "build recipes: import, optimize, tune, compile, verify, profile, package"
     doc_usage = "[RECIPE[@VARIANT] ...]"
-    cmd_options = (*Run.cmd_options, DRY_RUN, STAGES_OPTION, SET, DEFER, LOCKED, FROZEN, TRACEBACK)
+    cmd_options = (*Run.cmd_options, DRY_RUN, STAGES_OPTION, SET, DEFER, LOCKED, FROZEN, REPRODUCIBLE, TRACEBACK)
     afresh: frozenset[str] = frozenset()
     only: tuple[str, ...] = ()
 
@@ -90,6 +92,8 @@ class Build(Run):  # type: ignore[misc]
             from pydoit.commands.plan import print_plan
 
             return print_plan(session)
+        if options["check_reproducible"]:
+            return self.check_reproducible(session, options)
         if session.loaded:
             self.run_stages(session, options)
         status = self._finish(session)
@@ -118,6 +122,32 @@ class Build(Run):  # type: ignore[misc]
         for error in session.broken.values():
             sys.stderr.write(f"{error}\n")
         return session
+
+    def check_reproducible(self, session: Session, options: dict[str, Any]) -> int:
+        """Fetch here, then build twice elsewhere; a line for each recipe, and one for each difference."""
+        from pydoit.reproduce.surroundings import varied
+        from pydoit.reproduce.twins import build_twice
+
+        session.options.stages = ("fetch",)
+        self.run_stages(session, options)
+        if session.broken or "failed" in session.statuses():
+            return self._finish(session)
+        keep = session.workspace.state / "reproduce"
+        with session.store.in_use():
+            verdicts = build_twice(session, options["set"], keep)
+        for verdict in verdicts:
+            if not verdict.differing:
+                sys.stdout.write(
+                    f"{verdict.recipe}: reproducible, {len(verdict.files)} files the same in two builds ({varied()})\n"
+                )
+                continue
+            kept = (keep / verdict.recipe).relative_to(session.workspace.root).as_posix()
+            sys.stdout.write(
+                f"{verdict.recipe}: not reproducible; first different in {verdict.stage}; both are kept in {kept}/\n"
+            )
+            for name, lines in verdict.differing.items():
+                sys.stdout.write("".join(f"  {name}: {line}\n" for line in lines))
+        return EXIT_FAILED if any(verdict.differing for verdict in verdicts) else EXIT_GOOD
 
     def keeps_lock(self, session: Session, options: dict[str, Any]) -> bool:
         """With --locked: whether nothing drifted, a line for each that did; then only locked artifacts are published."""
