@@ -176,6 +176,14 @@ def make_locked(folder: Path) -> Locked:
     locked.write("recipes/models/config.json", json.dumps(CONFIG))
     locked.write("data/inputs.npz", "any bytes")
     locked.write("models/notes.md", "where the weights come from")
+    locked.write("recipes/installed.toml", PASSES.replace("recipes.own_pass:", "pass_package:").replace('"PluginPass", ', ""))
+    package = locked.fake("package")
+    (package / "pass_package.py").write_text(OWN_PASS)
+    information = package / "pass_package-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: pass-package\nVersion: 1.0\n")
+    (information / "top_level.txt").write_text("pass_package\n")
+    locked.prepend("PYTHONPATH", package, "")
     plugin = locked.fake("plugin")
     (plugin / "plugin_pass.py").write_text(PLUGIN)
     information = plugin / "own_plugin-1.0.dist-info"

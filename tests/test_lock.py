@@ -56,6 +56,11 @@ def llvm(locked: Locked) -> None:
     locked.prepend("PYTHONPATH", library.parents[2], "")
 
 
+def new_package(locked: Locked) -> None:
+    path = locked.fake("package") / "pass_package-1.0.dist-info" / "METADATA"
+    path.write_text(path.read_text().replace("1.0", "9.9.9"))
+
+
 def new_plugin(locked: Locked) -> None:
     path = locked.fake("plugin") / "own_plugin-1.0.dist-info" / "METADATA"
     path.write_text(path.read_text().replace("1.0", "9.9.9"))
@@ -90,6 +95,7 @@ DRIFTS: dict[str, tuple[str, Change, str]] = {
     "torch": ("tiny", distribution("torch"), "toolchain.torch: 2."),
     "Triton": ("hub", distribution("triton"), "toolchain.triton: "),
     "plugin's version": ("passes", new_plugin, "toolchain.own-plugin: 1.0 -> 9.9.9"),
+    "package of a pass": ("installed", new_package, "toolchain.pass-package: 1.0 -> 9.9.9"),
     "LLVM": ("tiny", llvm, "toolchain.llvm: 2"),
     "compiler": ("tiny", lambda it: it.program("g++", GCC, '*) exec /usr/bin/g++ "$@";;'), "toolchain.c++: g++ ("),
     "linker": ("tiny", lambda it: it.program("g++", LD, '*) exec /usr/bin/g++ "$@";;'), "toolchain.linker: GNU ld ("),

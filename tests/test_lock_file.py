@@ -10,7 +10,14 @@ import pytest
 from conftest import TestWorkspace, make_workspace, write_weights
 from locked import Locked, make_locked
 
+from pydoit.builder import Builder
 from pydoit.lockfile.file import read_lock, to_text
+from pydoit.lockfile.guard import foreign_arch
+from pydoit.lockfile.observe import packaged
+from pydoit.results import Result
+from pydoit.session import Session
+from pydoit.store import Store
+from pydoit.workspace import open_workspace
 
 LOCK = "modelbuild.lock"
 
@@ -19,7 +26,7 @@ LOCK = "modelbuild.lock"
 def locked(tmp_path: Path) -> Locked:
     """A workspace of the recipe tiny with its lock file."""
     locked = make_locked(tmp_path)
-    for name in ("hub", "wheel", "passes"):
+    for name in ("hub", "wheel", "passes", "installed"):
         (locked.root / f"recipes/{name}.toml").unlink()
     assert locked.doit("lock").returncode == 0
     return locked
@@ -191,7 +198,7 @@ def test_a_lock_after_a_change_without_a_build_has_no_artifact(built: TestWorksp
     before = path.read_text()
     write_weights(built.root / "models/tiny.safetensors", seed=1)
     done = built.doit("lock")
-    assert "tiny: no artifact locked, since it was not built from this" in done.stdout
+    assert "no artifact is locked of tiny: not built from this yet" in done.stdout
     assert "[build.tiny.artifact]" not in path.read_text()
     write_weights(built.root / "models/tiny.safetensors")
     built.doit("lock")
@@ -203,6 +210,37 @@ def test_another_store_keeps_the_locked_artifact(built: TestWorkspace, tmp_path:
     before = path.read_text()
     assert built.doit("lock", MODELBUILD_CACHE=str(tmp_path)).returncode == 0
     assert path.read_text() == before
+
+
+def test_a_package_with_deferred_parts_is_compared_in_what_it_has(built: TestWorkspace) -> None:
+    session = Session(open_workspace(built.root))
+    session.builder = Builder(session.workspace, Store(built.cache), session.history, frozenset())
+    session.open(["tiny"])
+    package = session.examine("tiny", "package")
+    assert package is not None
+    node = session.node("tiny", "package")
+    names = {name: file.sha256 for name, file in package.files.items()}
+    for locked, changed in (
+        ({**names, "manifest.json": "0" * 64}, []),
+        ({**names, "tokenizer/vocabulary.txt": "0" * 64}, []),
+        ({**names, "lib.so": "0" * 64}, ["artifact.lib.so"]),
+    ):
+        session.builder.locked["tiny"] = locked
+        session.builder.results["tiny", "tokenizer"] = Result("tokenizer", "deferred")
+        assert [change.what for change in session.builder.artifact_drift(node)] == changed
+    assert "manifest.json" not in packaged(package, is_partial=True)
+    del session.builder.results["tiny", "tokenizer"]
+    session.builder.locked["tiny"] = {name: sha256 for name, sha256 in names.items() if name == "lib.so"}
+    assert session.builder.artifact_drift(node) == []  # locked where weights were deferred
+
+
+def test_the_host_that_lacks_the_locked_arch_is_told(built: TestWorkspace) -> None:
+    session = Session(open_workspace(built.root))
+    session.open(["tiny"])
+    lock = read_lock(built.root) or {}
+    assert foreign_arch(session, lock) == []
+    session.builder.results["tiny", "verify"] = Result("verify", "deferred", reason="needs a CPU that runs x86-64-v4 code")
+    assert foreign_arch(session, lock)[0].startswith("tiny: is locked for x86-64-v")
 
 
 def test_frozen_asks_nothing(built: TestWorkspace) -> None:

@@ -93,11 +93,13 @@ class Build(Run):  # type: ignore[misc]
 
             return print_plan(session)
         if options["check_reproducible"]:
-            return self.check_reproducible(session, options)
+            from pydoit.commands.reproducible import check_reproducible
+
+            return check_reproducible(self, session, options)
         if session.loaded:
             self.run_stages(session, options)
         status = self._finish(session)
-        return max(status, self._finish_locked(session)) if options["locked"] else status
+        return max(status, self._finish_locked(session, options)) if options["locked"] or options["frozen"] else status
 
     def open_session(self, options: dict[str, Any], names: list[str]) -> Session:
         """The session with the named recipes, or the workspace's default ones; broken ones are told at once."""
@@ -122,32 +124,6 @@ class Build(Run):  # type: ignore[misc]
         for error in session.broken.values():
             sys.stderr.write(f"{error}\n")
         return session
-
-    def check_reproducible(self, session: Session, options: dict[str, Any]) -> int:
-        """Fetch here, then build twice elsewhere; a line for each recipe, and one for each difference."""
-        from pydoit.reproduce.surroundings import varied
-        from pydoit.reproduce.twins import build_twice
-
-        session.options.stages = ("fetch",)
-        self.run_stages(session, options)
-        if session.broken or "failed" in session.statuses():
-            return self._finish(session)
-        keep = session.workspace.state / "reproduce"
-        with session.store.in_use():
-            verdicts = build_twice(session, options["set"], keep)
-        for verdict in verdicts:
-            if not verdict.differing:
-                sys.stdout.write(
-                    f"{verdict.recipe}: reproducible, {len(verdict.files)} files the same in two builds ({varied()})\n"
-                )
-                continue
-            kept = (keep / verdict.recipe).relative_to(session.workspace.root).as_posix()
-            sys.stdout.write(
-                f"{verdict.recipe}: not reproducible; first different in {verdict.stage}; both are kept in {kept}/\n"
-            )
-            for name, lines in verdict.differing.items():
-                sys.stdout.write("".join(f"  {name}: {line}\n" for line in lines))
-        return EXIT_FAILED if any(verdict.differing for verdict in verdicts) else EXIT_GOOD
 
     def keeps_lock(self, session: Session, options: dict[str, Any]) -> bool:
         """With --locked: whether nothing drifted, a line for each that did; then only locked artifacts are published."""
@@ -198,11 +174,11 @@ class Build(Run):  # type: ignore[misc]
             bad += statuses.get("deferred", [])
         return EXIT_FAILED if bad else EXIT_GOOD
 
-    def _finish_locked(self, session: Session) -> int:
-        from pydoit.lockfile.guard import output_drift
+    def _finish_locked(self, session: Session, options: dict[str, Any]) -> int:
+        from pydoit.lockfile.guard import foreign_arch, output_drift
 
-        drifts = output_drift(session, self.lock)
-        sys.stderr.write("".join(f"{drift}\n" for drift in drifts))
+        drifts = output_drift(session, self.lock) if options["locked"] else []
+        sys.stderr.write("".join(f"{line}\n" for line in [*foreign_arch(session, self.lock), *drifts]))
         return EXIT_FAILED if drifts else EXIT_GOOD
 
 

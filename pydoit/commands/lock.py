@@ -71,6 +71,11 @@ def _write(workspace: Workspace, names: list[str], known: list[str], parts: froz
             raise UserError(f"{name} is not in {FILE_NAME}; run `doit lock {name}` first")
         kept[name] = updated(lock.get(name), here, parts)
         _tell(name, lock.get(name), kept[name], here)
+    unbuilt = [name for name in session.loaded if not kept[name].artifact]
+    if unbuilt:
+        sys.stdout.write(
+            f"no artifact is locked of {', '.join(unbuilt)}: not built from this yet; `doit build`, then `doit lock`\n"
+        )
     for name in sorted(lock.keys() - kept.keys()):
         sys.stdout.write(f"{name}: removed, there is no such recipe\n")
     changed = write_lock(workspace.root, kept)
@@ -89,7 +94,7 @@ def _open(workspace: Workspace, names: Iterable[str], lock: Lock, parts: frozens
 
 
 def _tell(name: str, before: Entry | None, after: Entry, here: Entry) -> None:
-    """What changes in the file, what stays though it is otherwise here, and whether the artifact is known."""
+    """What changes in the file, and what stays though it is otherwise here."""
     out = sys.stdout
     taken = drifts(name, before, after) if before is not None else []
     if before is None:

@@ -42,6 +42,16 @@ def output_drift(session: Session, lock: Lock) -> list[Drift]:
     return [*fetched, *_artifacts(session, session.loaded)]
 
 
+def foreign_arch(session: Session, lock: Lock) -> list[str]:
+    """A line for each recipe whose locked arch this CPU cannot run."""
+    return [
+        f"{name}: is locked for {lock[name].arch}, which this CPU cannot run; it is compiled here, verified elsewhere"
+        for name in session.loaded
+        if lock[name].arch
+        and any(result.status == "deferred" and "needs a CPU" in result.reason for result in session.results(name).values())
+    ]
+
+
 def _artifacts(session: Session, recipes: Iterable[str]) -> list[Drift]:
     found = [(name, change) for name in recipes for change in session.builder.artifact_drift(session.node(name, "package"))]
     return [Drift(name, "artifact", change) for name, change in found]

@@ -26,6 +26,9 @@ def elf_differences(one: bytes, two: bytes, place: str = "") -> Iterator[str]:
     """A line for each section that differs, with the functions and objects in it that do."""
     before, after = _sections(one), _sections(two)
     symbols = _symbols(one, before), _symbols(two, after)
+    for name in sorted({*symbols[0]} ^ {*symbols[1]}):
+        symbol = symbols[0].get(name) or symbols[1][name]
+        yield f"{place}section {symbol.section}: {symbol.kind} {name}: only one of the builds has it"
     for name in sorted({*before, *after}):
         if before.get(name) == after.get(name):
             continue
@@ -38,14 +41,9 @@ def elf_differences(one: bytes, two: bytes, place: str = "") -> Iterator[str]:
 
 
 def _in_section(section: str, one: Mapping[str, Symbol], two: Mapping[str, Symbol], place: str) -> Iterator[str]:
-    for name in sorted({*one, *two}):
-        before, after = one.get(name), two.get(name)
-        if before == after or section not in {symbol.section for symbol in (before, after) if symbol is not None}:
-            continue
-        if before is None or after is None:
-            kind = (before or after or Symbol("symbol", "", b"")).kind
-            yield f"{place}section {section}: {kind} {name}: only one of the builds has it"
-        else:
+    for name in sorted({*one} & {*two}):
+        before, after = one[name], two[name]
+        if before.data != after.data and section == before.section:
             yield f"{place}section {section}: {before.kind} {name}: {counted(before.data, after.data)}"
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +51,9 @@ BOTH = (
 )
 
 
-def varied() -> str:
+def varied(clock: Mapping[str, str]) -> str:
     """What the two builds differ in, for people."""
-    return "folder, HOME, TZ, LANG, hash seed, umask, cores" + (", clock" if fake_clock() else "")
+    return "folder, HOME, TZ, LANG, hash seed, umask, cores" + (", clock" if clock else "")
 
 
 def command(surroundings: Surroundings, arguments: list[str]) -> list[str]:
@@ -61,21 +61,26 @@ def command(surroundings: Surroundings, arguments: list[str]) -> list[str]:
     return [sys.executable, "-c", LAUNCH, str(surroundings.cores), *arguments]
 
 
-def environment(surroundings: Surroundings, base: Path, workspace: Path) -> dict[str, str]:
+def environment(surroundings: Surroundings, base: Path, workspace: Path, clock: Mapping[str, str]) -> dict[str, str]:
     """Its environment; HOME and the store are empty folders of its own below `base`."""
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     home = {} if site.ENABLE_USER_SITE and Path(site.getusersitepackages()).is_dir() else {"HOME": str(base / "home")}
     roots = [str(workspace), *os.environ.get("MODELBUILD_ROOTS", "").split(os.pathsep)]
-    clock = {**fake_clock(), "FAKETIME": surroundings.ahead} if surroundings.ahead and fake_clock() else {}
+    faked = {**clock, "FAKETIME": surroundings.ahead} if surroundings.ahead and clock else {}
     return {
-        **kept, **home, **clock, **surroundings.variables,
+        **kept, **home, **faked, **surroundings.variables,
         "MODELBUILD_CACHE": str(base / "store"),
         "MODELBUILD_ROOTS": os.pathsep.join(filter(None, roots)),
     }  # fmt: skip
 
 
-def fake_clock() -> dict[str, str]:
-    """Variables that put libfaketime into a process; nothing where it is not installed."""
+def fake_clock(kinds: Collection[str]) -> dict[str, str]:
+    """Variables that put libfaketime into a process; nothing where it is not installed, or for targets other than CPUs.
+
+    CUDA 13's cicc waits for ever when libfaketime 0.9.10 is loaded into it.
+    """
+    if {*kinds} != {"cpu"}:
+        return {}
     found = [*Path("/usr/lib").glob("**/faketime/libfaketime.so.1")]
     spec = importlib.util.find_spec("libfaketime")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydoit.errors import StageError
 from pydoit.reproduce.difference import differences
-from pydoit.reproduce.surroundings import BOTH, Surroundings, command, copy_workspace, environment
+from pydoit.reproduce.surroundings import BOTH, Surroundings, command, copy_workspace, environment, fake_clock, varied
 from pydoit.session import Session
 from pydoit.stages import STAGES
 from pydoit.store import Store
@@ -29,6 +29,8 @@ class Verdict:
     """File that differs -> what differs in it; empty when the builds are the same."""
     stage: str = ""
     """The first stage whose output differs, with its files."""
+    varied: str = ""
+    """What the two builds differed in."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,13 @@ def build_twice(session: Session, sets: Iterable[str], keep: Path) -> list[Verdi
 
     Packages that differ are kept below `keep`/RECIPE. Raises StageError where one of the builds fails.
     """
+    clock = fake_clock([str(resolved.target["kind"]) for resolved in session.loaded.values()])
     with session.store.scratch() as scratch:
-        twins = [_build(session, sets, surroundings, scratch / surroundings.name) for surroundings in BOTH]
-        return [_compare(recipe, twins, keep / recipe) for recipe in session.loaded]
+        twins = [_build(session, sets, surroundings, scratch / surroundings.name, clock) for surroundings in BOTH]
+        return [_compare(recipe, twins, keep / recipe, varied(clock)) for recipe in session.loaded]
 
 
-def _build(session: Session, sets: Iterable[str], surroundings: Surroundings, base: Path) -> Twin:
+def _build(session: Session, sets: Iterable[str], surroundings: Surroundings, base: Path, clock: Mapping[str, str]) -> Twin:
     workspace = session.workspace
     copy = base / surroundings.folder
     (base / "home").mkdir(parents=True)
@@ -64,12 +67,12 @@ def _build(session: Session, sets: Iterable[str], surroundings: Surroundings, ba
     arguments = ["build", *session.loaded, "--stages", "package"]
     arguments += [word for text in sets for word in ("--set", text)]
     done = subprocess.run(
-        command(surroundings, arguments), cwd=copy, env=environment(surroundings, base, workspace.root),
+        command(surroundings, arguments), cwd=copy, env=environment(surroundings, base, workspace.root, clock),
         umask=surroundings.umask, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        reason = (done.stdout + done.stderr).strip().splitlines()[-1:]
-        raise StageError(f"the {surroundings.name} of the two builds failed: {' '.join(reason)}; build it without the check")
+        said = [line for line in done.stdout.splitlines() if " failed: " in line] or done.stderr.strip().splitlines()[-1:]
+        raise StageError(f"the {surroundings.name} of the two builds: {' '.join(said)}; build it without the check")
     return Twin(copy, store)
 
 
@@ -90,7 +93,7 @@ def _seed(session: Session, store: Store) -> None:
                 link.symlink_to(session.store.blob_path(blob.sha256))
 
 
-def _compare(recipe: str, twins: Sequence[Twin], keep: Path) -> Verdict:
+def _compare(recipe: str, twins: Sequence[Twin], keep: Path, surroundings: str) -> Verdict:
     first, second = (twin.outputs(recipe) for twin in twins)
     shutil.rmtree(keep, ignore_errors=True)
     one, two = first.get("package", {}), second.get("package", {})
@@ -99,7 +102,7 @@ def _compare(recipe: str, twins: Sequence[Twin], keep: Path) -> Verdict:
         if one.get(name) != two.get(name):
             pair = [_kept(twin, outputs, name, keep) for twin, outputs in zip(twins, (one, two), strict=True)]
             differing[name] = differences(*pair) if None not in pair else ["only one of the builds has it"]
-    return Verdict(recipe, one, differing, _first_difference(first, second))
+    return Verdict(recipe, one, differing, _first_difference(first, second), surroundings)
 
 
 def _kept(twin: Twin, outputs: Mapping[str, str], name: str, keep: Path) -> Any:
