@@ -13,6 +13,7 @@ from pydoit.errors import ModelBuildError
 from pydoit.history import History, write_atomically
 from pydoit.keys import pretty
 from pydoit.nodes import Node
+from pydoit.publish import STATEMENT
 from pydoit.report.data import make_report
 from pydoit.resolve import NO_PINS, Pins, Resolved, describe, resolve
 from pydoit.results import Result
@@ -146,11 +147,16 @@ class Session:
             recorded = self.history.stages(recipe)
             missing = {name: value for name, value in recorded.items() if name not in results}
             path = self.workspace.artifacts / recipe / "report.json"
-            if not self._differs(recorded, results) and path.is_file():
+            whole = path.is_file() and ("package" not in results or path.with_name(STATEMENT).is_file())
+            if not self._differs(recorded, results) and whole:
                 continue
             self.history.record(recipe, results, keep=missing)
             report = make_report(self.workspace, recipe, self.loaded[recipe].target, self.history.stages(recipe))
             write_atomically(path, pretty(report))
+            if "package" in results and results["package"].is_good:
+                from pydoit.provenance.write import write_provenance
+
+                write_provenance(self, recipe, results["package"])
 
     def _differs(self, recorded: dict[str, Any], results: dict[str, Result]) -> bool:
         return any(
