@@ -32,7 +32,7 @@ def make_materials(recipe: str, entry: Entry) -> dict[str, Any]:
 
 
 def _models(entry: Entry) -> Iterator[dict[str, Any]]:
-    for name, value in entry.sources.items():
+    for name, value in sorted(entry.sources.items()):
         kind, _, digest = value.partition(":")
         component: dict[str, Any] = {"type": "data", "bom-ref": name, "name": name}
         if kind == "sha256":
@@ -42,7 +42,7 @@ def _models(entry: Entry) -> Iterator[dict[str, Any]]:
 
 
 def _tools(entry: Entry) -> Iterator[dict[str, Any]]:
-    for name, version in entry.toolchain.items():
+    for name, version in sorted(entry.toolchain.items()):
         if version == ABSENT:
             continue
         scope = "required" if name in RUNTIME else "excluded"

@@ -40,13 +40,13 @@ def make_statement(recipe: str, key: str, entry: Entry, files: Mapping[str, str]
 
 
 def _sources(entry: Entry) -> Iterator[dict[str, Any]]:
-    for name, value in {**entry.sources, **entry.records, **entry.code}.items():
+    for name, value in sorted({**entry.sources, **entry.records, **entry.code}.items()):
         kind, _, digest = value.partition(":")
         yield {"uri": name, "digest": {"sha256" if kind == "sha256" else "gitCommit": digest}}
 
 
 def _tools(entry: Entry) -> Iterator[dict[str, Any]]:
-    for name, version in entry.toolchain.items():
+    for name, version in sorted(entry.toolchain.items()):
         yield (
             {"uri": package_url(name, version)} if name not in PROGRAMS else {"name": name, "annotations": {"version": version}}
         )
