@@ -234,6 +234,11 @@ class Builder:
         folder = self.workspace.artifacts / node.recipe
         if publish.is_published(folder, result.files, self.store.stats):
             return result
+        missed, notes = self._regressions(node, bounds, result)
+        if missed:
+            return replace(result, status="failed", reason="; ".join(missed))
+        if notes:
+            result = replace(result, reason="; ".join((result.reason, *notes)).lstrip("; "))
         with locked(self.workspace.state / "locks" / f"{node.recipe}.lock"):
             if publish.is_published(folder, result.files, self.store.stats):  # by another command meanwhile
                 return result
@@ -241,7 +246,18 @@ class Builder:
             if entry is None:
                 raise StageError("the package was removed from the store meanwhile; build again")
             publish.publish(self.store, entry, folder)
-        return result if result.status == "built" else replace(result, status="restored", reason="copied from the store")
+        if result.status == "built":
+            return result
+        return replace(result, status="restored", reason="; ".join(("copied from the store", *notes)))
+
+    def _regressions(self, node: Node, bounds: Gates, result: Result) -> tuple[list[str], list[str]]:
+        """What gates with max_regress say of a package that is about to be published."""
+        profile = self.results.get((node.recipe, "profile"))
+        if not any(gate.get("max_regress") for gate in bounds) or profile is None or profile.status == "deferred":
+            return [], []
+        from pydoit.regression.guard import regressions
+
+        return regressions(self.workspace, self.store, node.recipe, result.files, bounds)
 
 
 def _lacking(node: Node) -> str:

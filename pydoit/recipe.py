@@ -332,7 +332,9 @@ class Gate(Frozen):
     max: Number | None = None
     """Largest value."""
     max_regress: Annotated[str, Field(pattern=r"^\d+(\.\d+)?%$")] | None = None
-    """Largest loss against the locked value."""
+    """Largest loss of speed, e.g. "3%": both artifacts are measured in turn before the new one is published."""
+    against: Annotated[str, Field(min_length=1)] = "locked"
+    """With max_regress: `locked`, the artifact in modelbuild.lock, or a git revision whose recipe is built beside it."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Gate:

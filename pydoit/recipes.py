@@ -69,8 +69,10 @@ def unsupported(recipe: Recipe) -> Iterator[Fault]:
             known = ", ".join(f'"{name}"' for name in providers)
             yield ("kernels", kind), f'"{choice}" {LATER} on {recipe.target.kind}; use "auto" or {known}'
     for index, gate in enumerate(recipe.gate):
-        if gate.max_regress is not None:
-            yield ("gate", index, "max_regress"), f"gate: max_regress {LATER}; use min or max"
+        if gate.max_regress is not None and gate.metric != "profile.latency_ms.median":
+            yield ("gate", index, "max_regress"), "goes with profile.latency_ms.median; use min or max"
+        if gate.max_regress is None and "against" in gate.model_fields_set:
+            yield ("gate", index, "against"), "goes with max_regress; remove it"
 
 
 def inconsistent(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:

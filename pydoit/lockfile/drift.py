@@ -69,7 +69,12 @@ def part_changes(part: str, locked: Entry, here: Entry) -> list[Change]:
     old, new = getattr(locked, part), getattr(here, part)
     if isinstance(old, str):
         return [Change(part, old or "none", new or "none")] if old != new else []
-    return [_readable(part, change, old, new) for change in changes(old, new) if change.what]
+    return mapping_changes(part, old, new)
+
+
+def mapping_changes(label: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """The differences of two nested mappings, by dotted names that begin with `label`; of lists what differs in them."""
+    return [_readable(label, change, old, new) for change in changes(old, new) if change.what]
 
 
 def _readable(part: str, change: Change, old: Mapping[str, Any], new: Mapping[str, Any]) -> Change:

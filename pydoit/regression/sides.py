@@ -26,6 +26,10 @@ class Side:
 
     label: str
     folder: Path
+    recipe: str = ""
+    """Its address where it was built from one."""
+    session: Session | None = None
+    """The session that built it, whose results are open as long as the side is."""
 
 
 @contextmanager
@@ -41,14 +45,14 @@ def open_side(workspace: Workspace, name: str, console: Console) -> Iterator[Sid
         return
     recipe, colon, revision = name.partition(":")
     if not colon:
-        yield Side(name, built(workspace, recipe, console))
+        yield _built(workspace, name, recipe, console)
         return
     with _checkout(workspace.root, revision) as root:
-        yield Side(name, built(open_workspace(root), recipe, console))
+        yield _built(open_workspace(root), name, recipe, console)
 
 
-def built(workspace: Workspace, recipe: str, console: Console) -> Path:
-    """The artifact folder of a recipe, brought up to date. Raises what its recipe or a stage raises."""
+def _built(workspace: Workspace, label: str, recipe: str, console: Console) -> Side:
+    """The artifact of a recipe, brought up to date. Raises what its recipe or a stage raises."""
     workspace.make_state()
     session = Session(workspace, Options())
     session.open([recipe])
@@ -62,7 +66,7 @@ def built(workspace: Workspace, recipe: str, console: Console) -> Path:
             result = session.build(recipe, stage, partial(console.running, recipe, stage))
             if result.status in ("failed", "skipped") or (stage == "package" and not result.is_good):
                 raise StageError(f"{recipe}: {stage} {result.status}: {result.reason}")
-    return workspace.artifacts / recipe
+    return Side(label, workspace.artifacts / recipe, recipe, session)
 
 
 @contextmanager

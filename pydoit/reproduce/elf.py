@@ -96,3 +96,8 @@ def _symbols(data: bytes, sections: Mapping[str, bytes]) -> dict[str, Symbol]:
         kind = "function" if symbol["st_info"]["type"] != "STT_OBJECT" else "object"
         found[symbol.name] = Symbol(kind, section.name, content)
     return found
+
+
+def function_sizes(data: bytes) -> dict[str, int]:
+    """Name -> bytes of the code of each function that a library names."""
+    return {name: len(symbol.data) for name, symbol in _symbols(data, _sections(data)).items() if symbol.kind == "function"}

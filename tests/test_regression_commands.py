@@ -1,4 +1,4 @@
-"""doit bench as a user runs it: folders, recipes, revisions, what it writes, what it refuses."""
+"""doit bench and doit diff as a user runs them: folders, recipes, revisions, what they write, what they refuse."""
 
 from __future__ import annotations
 
@@ -93,3 +93,70 @@ def test_what_is_wrong_is_said(built: TestWorkspace, arguments: tuple[str, ...],
     done = built.doit("bench", *arguments)
     assert (done.returncode, says in done.stderr) == (2, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def difference(workspace: TestWorkspace, first: str, second: str) -> dict[str, list[str]]:
+    """Title -> lines of `doit diff`."""
+    done = workspace.doit("diff", first, second, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return {section["title"]: section["lines"] for section in json.loads(done.stdout)["sections"]}
+
+
+def test_diff_names_fields_kernels_sizes_and_measurements(built: TestWorkspace) -> None:
+    found = difference(built, "tiny", "tiny@slow")
+    assert found["recipe"] == ["model.factory: recipes.tiny_net:build -> recipes.slow_net:build"]
+    assert any(line.startswith("added ") and "tanh" in line for line in found["kernels"])
+    assert any(line.startswith("weights/model.safetensors: ") for line in found["size"])
+    assert any(line.startswith("median: ") and line.endswith(" %)") for line in found["latency"])
+    shown = built.doit("diff", "tiny", "tiny@slow").stdout
+    assert shown.startswith("tiny -> tiny@slow\nrecipe:\n  model.factory: ")
+    assert "doit bench tiny tiny@slow" in shown
+
+
+def test_diff_of_a_recipe_with_itself_and_of_folders(built: TestWorkspace) -> None:
+    assert difference(built, "tiny", "tiny") == {}
+    folder = built.root / "another"
+    shutil.copytree(built.root / "artifacts/tiny", folder)
+    assert "no difference" in built.doit("diff", "tiny", str(folder)).stdout
+    found = difference(built, str(folder), "artifacts/tiny@slow")
+    assert "recipe" not in found
+    assert any(line.startswith("added ") for line in found["kernels"])
+
+
+def test_diff_of_an_order(built: TestWorkspace) -> None:
+    built.write("recipes/other.toml", (built.root / "recipes/tiny.toml").read_text().replace('preset = "O1"', 'preset = "O2"'))
+    found = difference(built, "tiny", "other")
+    assert any(line.startswith("passes.order[") for line in found["recipe"])
+    assert found["kernels"]
+
+
+def test_a_gate_keeps_a_slower_artifact_from_being_published(built: TestWorkspace) -> None:
+    recipe = (built.root / "recipes/tiny.toml").read_text().split("[variant")[0]
+    gate = '\n[[gate]]\nmetric = "profile.latency_ms.median"\nmax_regress = "90%"\n'
+    built.write("recipes/guarded.toml", recipe + gate)
+    first = built.doit("build", "guarded")
+    assert first.returncode == 0, first.stderr
+    assert "not judged, no artifact is locked" in first.stderr + first.stdout
+    assert built.doit("lock", "guarded").returncode == 0
+    library = (built.root / "artifacts/guarded/lib.so").read_bytes()
+    built.write("recipes/guarded.toml", recipe.replace("recipes.tiny_net", "recipes.slow_net") + gate)
+    done = built.doit("build", "guarded")
+    assert (done.returncode, "against locked, max_regress = 90%" in done.stdout + done.stderr) == (1, True), done.stderr
+    assert (built.root / "artifacts/guarded/lib.so").read_bytes() == library
+    built.write("recipes/guarded.toml", recipe + gate)
+    assert built.doit("build", "guarded").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("gate", "says"),
+    [
+        ('metric = "verify.cosine"\nmax_regress = "3%"', "goes with profile.latency_ms.median"),
+        ('metric = "profile.latency_ms.median"\nmax_regress = "3"', "max_regress"),
+        ('metric = "verify.cosine"\nmin = 0.9\nagainst = "main"', "goes with max_regress"),
+    ],
+)
+def test_gates_that_make_no_sense_are_refused(workspace: TestWorkspace, gate: str, says: str) -> None:
+    recipe = (workspace.root / "recipes/tiny.toml").read_text()
+    workspace.write("recipes/tiny.toml", f"{recipe}\n[[gate]]\n{gate}\n")
+    done = workspace.doit("build", "tiny")
+    assert (done.returncode, says in done.stderr) == (2, True), done.stderr
