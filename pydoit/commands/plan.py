@@ -58,7 +58,7 @@ def _step(session: Session, recipe: str, stage: str) -> Step:
             return Step(recipe, stage, "fail", "; ".join(missed))
         if not session.builder.artifact_is_whole(session.node(recipe, stage), session.loaded[recipe].gates):
             return Step(recipe, stage, "restore", "artifacts/ does not hold this build")
-    return Step(recipe, stage, "hit", result.reason)
+    return Step(recipe, stage, "restore" if result.status == "restored" else "hit", result.reason)
 
 
 def _unknown(session: Session, recipe: str, stage: str) -> Step:
