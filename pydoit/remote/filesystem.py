@@ -95,6 +95,7 @@ def _options(protocol: str, seconds: float) -> dict[str, Any]:
     if protocol == "s3":
         return {
             "use_listings_cache": False,
+            "max_concurrency": 1,  # with more it asks for the size before it reads
             "config_kwargs": {
                 "connect_timeout": connect,
                 "read_timeout": seconds,
