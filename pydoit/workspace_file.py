@@ -26,7 +26,7 @@ class Cache(Frozen):
     trusted_keys: tuple[Annotated[str, Field(pattern=PUBLIC_KEY)], ...] = ()
     """Ed25519 public keys (32 bytes in hex or base64) whose entries are taken; `doit cache keygen` makes a pair. Entries
     signed with the MODELBUILD_SIGNING_KEY or MODELBUILD_CACHE_SECRET of the environment are taken too, all others are not."""
-    timeout_seconds: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 5.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False, strict=True)] = 5.0
     """How long one request may stand still, and how much time slow answers may cost a command, before it goes on without."""
 
     @field_validator("remote")

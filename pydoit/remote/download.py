@@ -45,17 +45,20 @@ class Downloads:
             waiting = [each.submit(self._bring_one, blob, ranges) for blob in missing]
             try:
                 for future in waiting:
-                    future.result()
+                    moved = future.result()
+                    self.blobs += moved is not None
+                    self.bytes += moved or 0
             except OSError as error:
                 raise store_error(error, self._store.root) from error
             finally:
                 self._failed = True  # those still on their way may stop: either all are here, or one cannot come
 
-    def _bring_one(self, blob: Blob, ranges: ThreadPoolExecutor) -> None:
+    def _bring_one(self, blob: Blob, ranges: ThreadPoolExecutor) -> int | None:
+        """Bytes that were moved; None where another process has brought the blob meanwhile."""
         partial = self._store.partial_path(blob.sha256)
         with locked(self._store.root / "locks" / f"{blob.sha256}.lock"):
             if self._store.holds(blob):
-                return
+                return None
             start = _bytes_of(partial)
             start = start if start <= blob.bytes else 0
             self._stream(blob, partial, start, ranges)
@@ -65,8 +68,7 @@ class Downloads:
                 self._stream(blob, partial, 0, ranges)  # what an earlier download had left may have been the fault
                 if not self._store.adopt(partial, blob):
                     raise DamagedError(f"blob {blob.sha256[:12]} has other bytes there than its digest says")
-        self.blobs += 1
-        self.bytes += blob.bytes - start
+        return blob.bytes - start
 
     def _stream(self, blob: Blob, partial: Path, start: int, ranges: ThreadPoolExecutor) -> None:
         """Append the blob's bytes from `start` on. Ranges grow while they come quickly, so that none takes long."""

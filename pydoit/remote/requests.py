@@ -25,7 +25,7 @@ class Requests:
     """A circuit breaker around all requests of one command to one remote.
 
     A request runs in a thread of its own, which is left behind when it does not get on for `seconds`. Quick failures are
-    tried again with growing pauses within the same time. The first request that fails for good switches the remote off:
+    tried again with growing pauses within half of that time. The first request that fails for good switches the remote off:
     all that wait are told, one line goes to the user. So do many small delays that come to `seconds` together.
     """
 
@@ -48,7 +48,7 @@ class Requests:
 
         Raises FileNotFoundError and DamagedError as the action does, RemoteError when the remote is off or just went off.
         """
-        end = time.monotonic() + self.seconds
+        end = time.monotonic() + self.seconds / 2
         pause = FIRST_PAUSE_SECONDS
         for last in (*[False] * (TRIES - 1), True):
             if self.is_off:

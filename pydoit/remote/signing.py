@@ -86,6 +86,8 @@ def read_trust(trusted_keys: Iterable[str], environment: Mapping[str, str] = os.
         raise UserError(f"{SECRET}: shorter than {MIN_SECRET_BYTES} bytes; take `openssl rand -hex 32`")
     if signing is not None:
         public.add(public_key(signing))
+    if public:
+        _require()
     return Trust(frozenset(public), secret, signing)
 
 

@@ -29,7 +29,7 @@ def test_quick_failures_are_tried_again(told: list[str]) -> None:
 
 
 def test_lasting_failures_switch_it_off_once(told: list[str]) -> None:
-    requests, tries = Requests("x", 2.0, told.append), []
+    requests, tries = Requests("x", 4.0, told.append), []
 
     def action(_: Moved) -> None:
         tries.append(1)
