@@ -84,10 +84,12 @@ class FaultyTransport:
         return fault
 
 
-def open_cache(store: Store, transport: Transport, trust: Trust = SECRET, told: list[str] | None = None) -> RemoteCache:
+def open_cache(
+    store: Store, transport: Transport, trust: Trust = SECRET, told: list[str] | None = None, seconds: float = SECONDS
+) -> RemoteCache:
     """A remote cache with short deadlines over a transport of the test."""
     tell = told.append if told is not None else lambda _: None
-    return RemoteCache(store, lambda: transport, Requests("test://", SECONDS, tell), lambda: trust, writes=True)
+    return RemoteCache(store, lambda: transport, Requests("test://", seconds, tell), lambda: trust, writes=True)
 
 
 def commit(store: Store, document: dict[str, Any], files: dict[str, bytes], stage: str = "compile") -> Entry:

@@ -22,7 +22,7 @@ from remote_faults import SECONDS, FaultProxy, commit, open_cache
 
 from pydoit.keys import digest_of
 from pydoit.remote import RemoteCache
-from pydoit.remote.filesystem import FilesystemTransport
+from pydoit.remote.filesystem import BLOCK_BYTES, FilesystemTransport
 from pydoit.remote.transport import Moved
 from pydoit.store import Entry, Store
 
@@ -134,6 +134,16 @@ class Below:
 
 def with_remote(store: Path, prefix: str) -> RemoteCache:
     return open_cache(Store(store), Below(prefix))
+
+
+def test_a_large_blob_goes_in_parts_and_comes_in_ranges(proxy: FaultProxy, tmp_path: Path) -> None:
+    proxy.play(0, {})
+    source, store = Store(tmp_path / "source"), Store(tmp_path / "store")
+    entry = commit(source, {"large": 1}, {"weights": random.Random(0).randbytes(2 * BLOCK_BYTES + 12_345)})
+    transport = FilesystemTransport("s3://models/large", 10.0)
+    assert open_cache(source, transport, seconds=10.0).push([entry]).entries == 1
+    assert open_cache(store, transport, seconds=10.0).fetch(entry.key) == entry
+    assert store.lookup(entry.key) == entry
 
 
 @pytest.mark.parametrize("seed", range(6))
