@@ -40,7 +40,7 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
             tools=(*module.TOOLS, *more_tools, *_plugins(stage, recipe)),
             after=("verify", "profile") if stage == "package" else (),
             modules=_modules(stage, recipe),
-            files=_files_of(stage, files),
+            files=_files_of(stage, recipe, files),
             local=_local(workspace, recipe) if stage == "fetch" else None,
             hardware=_hardware(resolved) if stage == "profile" else {},
         )
@@ -137,8 +137,10 @@ def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
     return found
 
 
-def _files_of(stage: str, files: Mapping[str, Path]) -> dict[str, Path]:
-    wanted = {"tune": ("records",), "verify": ("dataset", "text", "config"), "import": ("config",)}.get(stage, ())
+def _files_of(stage: str, recipe: Recipe, files: Mapping[str, Path]) -> dict[str, Path]:
+    # Records choose who computes a language model's products on a GPU, hence what it is made of.
+    imported = ("config", "records") if recipe.model.is_language and recipe.target.kind == "cuda" else ("config",)
+    wanted = {"tune": ("records",), "verify": ("dataset", "text", "config"), "import": imported}.get(stage, ())
     return {name: files[name] for name in wanted if name in files}
 
 

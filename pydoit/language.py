@@ -20,7 +20,7 @@ def stage_values(stage: str, recipe: Recipe, target: dict[str, Any], order: list
         return {"passes": order, "target": target, "instrument": recipe.passes.instrument}
     values = model_values(recipe, target)
     if stage == "import":  # a definition without values: other weights do not recompile
-        return {**values, "weights": None}
+        return {**values, "weights": None, "matmul": recipe.kernels.matmul if recipe.target.kind == "cuda" else "auto"}
     if stage == "verify":
         verify = recipe.verify.model_dump(mode="json")
         text = verify["language"].pop("text")

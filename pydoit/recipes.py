@@ -43,6 +43,12 @@ def check_document(workspace: Workspace, address: str, document: Document) -> Lo
 
 LATER = "is not supported yet; remove it"
 
+KERNEL_PROVIDERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "cpu": {},
+    "cuda": {"matmul": ("tvm", "triton"), "attention": ("triton",)},
+}
+"""Target -> operator class -> who has kernels for it; TVM where nothing is said."""
+
 
 def unsupported(recipe: Recipe) -> Iterator[Fault]:
     """Features of the schema that this version does not have; refused by name, never ignored."""
@@ -58,8 +64,10 @@ def unsupported(recipe: Recipe) -> Iterator[Fault]:
         if other and getattr(recipe.verify.tolerance, metric) is not None:
             yield ("verify", "tolerance", metric), "goes with language models only; remove it"
     for kind, choice in recipe.kernels:
-        if choice not in ("auto", "tvm"):
-            yield ("kernels", kind), f'kernels: {choice} {LATER}; use "auto" or "tvm"'
+        providers = KERNEL_PROVIDERS[recipe.target.kind].get(kind, ("tvm",))
+        if choice not in ("auto", *providers):
+            known = ", ".join(f'"{name}"' for name in providers)
+            yield ("kernels", kind), f'"{choice}" {LATER} on {recipe.target.kind}; use "auto" or {known}'
     for index, gate in enumerate(recipe.gate):
         if gate.max_regress is not None:
             yield ("gate", index, "max_regress"), f"gate: max_regress {LATER}; use min or max"

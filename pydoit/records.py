@@ -34,6 +34,8 @@ class TuningTarget(Frozen):
     """LLVM's name of the CPU."""
     threads: int = 0
     """Threads of the measurement, for readers."""
+    device: str = ""
+    """Name of the GPU, its driver and clocks, for readers."""
 
 
 class Records(Frozen):
@@ -56,7 +58,7 @@ class Records(Frozen):
         """Return the file's text: sorted, a record a line, so that a change of one kernel is a diff of one line."""
         ordered = sorted(self.records, key=lambda record: (record.task, record.key))
         lines = ",\n".join(json.dumps(record.model_dump(), sort_keys=True) for record in ordered)
-        target = json.dumps(self.target.model_dump(), sort_keys=True)
+        target = json.dumps(self.target.model_dump(exclude={"device"} if not self.target.device else None), sort_keys=True)
         return f'{{"schema": {self.schema_}, "target": {target}, "records": [\n{lines}\n]}}\n'
 
 

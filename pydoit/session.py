@@ -180,9 +180,25 @@ class Session:
             path = self.workspace.artifacts / recipe / "report.json"
             if not self._differs(recorded, results) and path.is_file():
                 continue
+            self._note(recipe, results)
             self.history.record(recipe, results, keep=missing)
             report = make_report(self.workspace, recipe, self.loaded[recipe].target, self.history.stages(recipe))
             write_atomically(path, pretty(report))
+
+    def _note(self, recipe: str, results: dict[str, Result]) -> None:
+        """A row of the journal for a profile that was measured, and for what failed."""
+        from pydoit.regression.journal import Experiment, Journal
+
+        journal = Journal(self.workspace.state)
+        for stage, result in results.items():
+            if stage == "profile" and result.status == "built":
+                latency = result.measurements.get("latency_ms") or {}
+                memory = result.measurements.get("peak_memory_bytes")
+                figures = {"latency_ms": latency.get("median"), "peak_memory_bytes": memory}
+                known = {name: value for name, value in figures.items() if value is not None}
+                journal.add(Experiment("profile", recipe, result.reason, known))
+            elif result.status == "failed":
+                journal.add(Experiment(stage, recipe, result.reason, {}, "failed", result.reason))
 
     def _differs(self, recorded: dict[str, Any], results: dict[str, Result]) -> bool:
         return any(

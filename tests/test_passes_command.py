@@ -116,7 +116,7 @@ def test_a_perturbing_pass_is_found(planted: TestWorkspace) -> None:
     found = bisect(planted, order, "--metric", "verify.max_abs", "--max", "1e-3")
     assert (found["what"], found["name"]) == ("pass", "recipes.planted:Perturb")
     assert found["functions"] == ["main"]
-    assert found["builds"] <= most_builds(len(order) + 1)  # type: ignore[operator]
+    assert found["builds"] <= most_builds(len(order) + 1) + 1  # type: ignore[operator]  # one more halves the functions
     folder = planted.root / str(found["folder"])
     assert {path.name for path in folder.iterdir()} >= {"good.json", "bad.json", "reproduce.py", "kernel.npz"}
     shown = subprocess.run([sys.executable, folder / "reproduce.py"], capture_output=True, text=True, check=True)

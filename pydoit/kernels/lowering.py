@@ -18,16 +18,20 @@ def compile_module(module: Any, target: Any, plan: MemoryPlan | None = None) -> 
     register_tir_pipeline(PIPELINE, _pipeline)
     if target.kind.name != "llvm":
         return tvm.compile(module, target=target, tir_pipeline=PIPELINE)
-    return tvm.compile(module, target=target, tir_pipeline=PIPELINE, relax_pipeline=_lowering(plan or MemoryPlan()))
+    return tvm.compile(module, target=target, tir_pipeline=PIPELINE, relax_pipeline=_lowering(target, plan or MemoryPlan()))
 
 
-def _lowering(plan: MemoryPlan) -> Any:
+def _lowering(target: Any, plan: MemoryPlan) -> Any:
     """From scheduled functions to the virtual machine's calls.
 
-    TVM's own pipeline for CPUs fuses once more, which the recipe's passes have decided, and undoes schedules.
+    TVM's own pipeline for CPUs fuses once more, which the recipe's passes have decided, and undoes schedules. Sorts, scans
+    and samplers are operators until here: only their dispatch lowers them.
     """
     transform = relax.transform
-    return tvm.transform.Sequential([
+    passes = tvm.transform.Sequential([
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        transform.LegalizeOps(),
         transform.RewriteDataflowReshape(),
         transform.ToNonDataflow(),
         transform.RemovePurityChecking(),
@@ -41,6 +45,12 @@ def _lowering(plan: MemoryPlan) -> Any:
         transform.VMShapeLower(),
         transform.AttachGlobalSymbol(),
     ])  # fmt: skip
+
+    def lower(module: Any, _context: Any) -> Any:
+        with target:
+            return passes(module)
+
+    return tvm.transform.module_pass(lower, opt_level=0, name="LowerToVirtualMachine")
 
 
 def _pipeline() -> tuple[Any, Any, Any]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pydoit.kernels.cpu.weight_format import Quantized, dequantize
+from pydoit.kernels.triton.choice import Choices, Product
 from pydoit.kernels.triton.launch import Registry
 from pydoit.models.config import DecoderConfig
-from pydoit.models.operators import Tensors
+from pydoit.models.operators import Decisions, Tensors
 from pydoit.models.parameters import Parameter
 from pydoit.models.spec import LanguageSpec
 from pydoit.runtime.exchange import numpy_dtype
@@ -23,10 +25,10 @@ SPLITS = 16
 class CudaOperators:
     """See `pydoit.models.operators.Operators`; matrices are [output, input] as in the checkpoint."""
 
-    def __init__(self, config: DecoderConfig, spec: LanguageSpec) -> None:
+    def __init__(self, config: DecoderConfig, spec: LanguageSpec, decisions: Decisions | None = None) -> None:
         self._config = config
         self._cache = spec.cache_shape
-        self._arch = spec.target.arch
+        self._choices = Choices(spec.target.arch, spec.matmul, decisions)
         self.activation: str = spec.kept.precision
         self.registry = Registry()
 
@@ -69,7 +71,7 @@ class CudaOperators:
     ) -> Any:
         from tvm.relax.frontend import nn
 
-        if x.shape[0] != 1:
+        if self._provider(parameter, x) == "triton":
             return self._tiled(parameter, tensors, x, bias=bias, residual=residual)
         result = self._product(x, tensors)
         for item in (bias, residual):
@@ -81,7 +83,7 @@ class CudaOperators:
 
         from pydoit.tvm_compat import te, tirx
 
-        if x.shape[0] != 1:
+        if self._provider(parameter, x, gated=True) == "triton":
             return self._tiled(parameter, tensors, x, gated=True)
         both = nn.op.astype(self._product(x, tensors), self.activation)
         width = parameter.shape[0] // 2
@@ -122,7 +124,7 @@ class CudaOperators:
         return _call_packed(symbol, [q, places, tables, cache], [out, sums, maxima])[0]
 
     def logits(self, parameter: Parameter, tensors: Mapping[str, Any], x: Any) -> Any:
-        if x.shape[0] != 1:
+        if self._provider(parameter, x) == "triton":
             return self._tiled(parameter, tensors, x, out_dtype="float32")
         return self._product(x, tensors)
 
@@ -141,13 +143,20 @@ class CudaOperators:
         from tvm.relax.frontend import nn
 
         out_dtype = out_dtype or self.activation
-        width = parameter.shape[0] // (2 if gated else 1)
+        product = self._product_of(parameter, gated=gated)
         symbol = self.registry.symbol(
-            "matmul", n=width, k=parameter.shape[1], arch=self._arch, dtype=self.activation, out_dtype=out_dtype,
-            bias=bias is not None, residual=residual is not None, gated=gated,
+            "matmul", n=product.n, k=product.k, tiles=[asdict(tile) for tile in self._choices.tiles(product)],
+            dtype=self.activation, out_dtype=out_dtype, bias=bias is not None, residual=residual is not None, gated=gated,
         )  # fmt: skip
         given = [x, tensors["weight"], *(item for item in (bias, residual) if item is not None)]
-        return nn.op.extern(symbol, given, nn.Tensor.placeholder([x.shape[0], width], out_dtype))
+        return nn.op.extern(symbol, given, nn.Tensor.placeholder([x.shape[0], product.n], out_dtype))
+
+    def _provider(self, parameter: Parameter, x: Any, *, gated: bool = False) -> str:
+        return self._choices.provider(self._product_of(parameter, gated=gated), x.shape[0])
+
+    def _product_of(self, parameter: Parameter, *, gated: bool = False) -> Product:
+        n, k = parameter.shape
+        return Product(n // 2 if gated else n, k, gated, self.activation)
 
     def _product(self, x: Any, tensors: Mapping[str, Any]) -> Any:
         """x W^T, summed and given in float32."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Tensors = Mapping[str, tuple[tuple[int, ...], str]]
 """Suffix of a tensor's name -> its shape and dtype."""
 
+Decisions = Mapping[str, Mapping[str, Any]]
+"""Key of a tuning record -> what was found best."""
+
 
 @dataclass(frozen=True)
 class CacheShape:

@@ -52,6 +52,8 @@ class LanguageSpec(Frozen):
     """How weights are kept."""
     target: ResolvedTarget
     """What the library is compiled for."""
+    matmul: Literal["auto", "tvm", "triton"] = "auto"
+    """Who computes products with matrices on a GPU."""
 
     @property
     def weight_seed(self) -> int | None:

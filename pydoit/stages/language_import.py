@@ -18,17 +18,22 @@ class Spec(LanguageSpec):
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
-    """Write module.json and spec.json; inputs["config"] is the recipe's own config.json, if it names one."""
+    """Write module.json and spec.json; inputs["config"] is the recipe's own config.json, if it names one.
+
+    inputs["records"]: tuning records that choose the kernels of products on a GPU.
+    """
     from tvm.ir import save_json
 
     from pydoit.models.checkpoint import load_config
     from pydoit.models.decoder import FUNCTIONS, build_module
     from pydoit.models.targets import make_operators
     from pydoit.models.weights import described_weights
+    from pydoit.records import read_records
 
     folder = inputs["fetch"] / "model" if "fetch" in inputs else Path()
     config = load_config(spec.source, folder, inputs.get("config"))
-    operators = make_operators(config, spec)
+    records = read_records(inputs["records"]) if "records" in inputs else None
+    operators = make_operators(config, spec, records.decisions(spec.target.arch) if records is not None else None)
     shape = spec.cache_shape
     module, arguments = build_module(config, operators, shape)
     weights = described_weights(config, operators)

@@ -34,11 +34,12 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     Raises UserError that names the kernels without a record when `on_miss` is "error".
     """
     from pydoit.kernels.tasks import extract_tasks
+    from pydoit.kernels.triton.choice import products_of
     from pydoit.records import Records, TuningTarget, read_records
     from pydoit.tvm_compat import load_json
 
     module = load_json((inputs["optimize"] / "module.json").read_text(encoding="utf-8"))
-    tasks = extract_tasks(module)
+    tasks = extract_tasks(module) if spec.target.kind == "cpu" else products_of(module)
     given = read_records(inputs["records"]) if "records" in inputs else None
     ignored = _reason_to_ignore(given, spec.target.arch)
     usable = given.records if given is not None and ignored is None else ()

@@ -146,7 +146,7 @@ def tokens(*extents: int | str) -> dict[str, dict[str, Any]]:
 
 IN_LLAMA = frozenset(("SimplifyBooleans", "FuseRmsNorm", "FuseSwiGLU"))
 CASES = {
-    "llama": Case(make_llama, tokens(2, 12), (39, 34), IN_LLAMA | {"ShareConstants"}),
+    "llama": Case(make_llama, tokens(2, 12), (39, 34), IN_LLAMA),
     "llama of any length": Case(
         make_llama, tokens("batch", "length"), (46, 39), IN_LLAMA,
         {"batch": {"min": 1, "max": 4}, "length": {"min": 2, "max": 40}},

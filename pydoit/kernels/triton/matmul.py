@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import triton
 import triton.language as tl
 
 from pydoit.kernels.triton.launch import Launch, TritonFunction
+from pydoit.kernels.triton.tile import Tile
 from pydoit.kernels.triton.types import pointer
-
-WIDE = 6144
-"""Columns from which on a tile of 256 of them is faster than one of 128."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How a product is cut up."""
-
-    rows: int
-    columns: int
-    """Of the result; a gated product has twice as many sums."""
-    depth: int
-    """Inputs that one step multiplies."""
-    warps: int
-    stages: int
-    """Steps whose loads are in flight."""
-    most: int | None = None
-    """Most rows of x that this tile is for; None: any number."""
-
-    def shared_bytes(self, item_size: int, *, gated: bool) -> int:
-        """Shared memory of the loads in flight."""
-        return self.stages * self.depth * (self.rows + self.columns * (2 if gated else 1)) * item_size
 
 
 @triton.jit
@@ -86,27 +66,22 @@ def multiply(
     tl.store(out + at, total.to(out.dtype.element_ty), mask=stored)
 
 
-def tiles(arch: str, n: int, *, gated: bool) -> tuple[Tile, ...]:
-    """The tiles for few, more and many rows of a result with `n` columns.
-
-    Those of GPUs with large shared memory were measured by benchmarks/triton_matmul.py (docs/performance.md); wide tiles
-    need enough columns to give every multiprocessor one.
-    """
-    if int("".join(filter(str.isdigit, arch))) not in (90, 100):
-        few = (Tile(16, 32, 128, 4, 4, 16), Tile(32, 32, 128, 4, 4, 32), Tile(64, 64, 64, 4, 3, 64))
-        return (*few, Tile(128, 64 if gated else 128, 32, 4, 3))
-    return (
-        Tile(16, 32, 256, 4, 3, 16),
-        Tile(32, 64, 128, 4, 4, 32),
-        Tile(64, 64, 64, 4, 4, 64) if gated else Tile(64, 32, 128, 4, 4, 64),
-        Tile(128, 256 if n >= WIDE and not gated else 128, 64, 8, 4),
-    )
-
-
 def make(
-    symbol: str, *, n: int, k: int, arch: str, dtype: str, out_dtype: str, bias: bool, residual: bool, gated: bool
+    symbol: str,
+    *,
+    n: int,
+    k: int,
+    tiles: Sequence[Mapping[str, Any]],
+    dtype: str,
+    out_dtype: str,
+    bias: bool,
+    residual: bool,
+    gated: bool,
 ) -> TritonFunction:
-    """(x [rows, k], weight, bias, residual, out [rows, n]); x stands for a bias or residual that there is not."""
+    """(x [rows, k], weight, bias, residual, out [rows, n]); x stands for a bias or residual that there is not.
+
+    `tiles`: fields of a `Tile` for each class of rows, the fewest rows first.
+    """
     names = ("x", "weight", *(("bias",) if bias else ()), *(("residual",) if residual else ()), "out")
     types = {"x": pointer(dtype), "weight": pointer(dtype), "bias": pointer(dtype), "residual": pointer(dtype),
              "out": pointer(out_dtype), "rows": "i32"}  # fmt: skip
@@ -114,7 +89,7 @@ def make(
     rows = "static_cast<int32_t>(x.shape()[0])"
     launches = []
     least = 0
-    for tile in tiles(arch, n, gated=gated):
+    for tile in _distinct([Tile(**fields) for fields in tiles]):
         constants = {"N": n, "K": k, "ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": tile.depth, "GATED": gated,
                      "BIAS": bias, "RESIDUAL": residual, "BAND": 8}  # fmt: skip
         blocks = f"(x.shape()[0] + {tile.rows - 1}) / {tile.rows} * {-(-n // tile.columns)}"
@@ -133,3 +108,11 @@ def make(
         )
         least = tile.most or least
     return TritonFunction(symbol, names, tuple(launches))
+
+
+def _distinct(tiles: Sequence[Tile]) -> list[Tile]:
+    """The tiles without those that the next class of rows is cut up by as well."""
+    following = [*tiles[1:], None]
+    return [
+        tile for tile, after in zip(tiles, following, strict=True) if after is None or replace(tile, most=after.most) != after
+    ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 import torch
 
 from pydoit.kernels.triton import matmul, paged_decode, paged_prefill, rope_append, stage_inputs
+from pydoit.kernels.triton.tile import default_tiles
 from tests.kernels.gpu.launching import run
 
 
-@pytest.mark.parametrize("rows", [2, 16, 17, 40, 70])
+@pytest.mark.parametrize("rows", [1, 2, 16, 17, 40, 70])
 @pytest.mark.parametrize(("bias", "residual", "gated"), [(0, 0, 0), (1, 1, 0), (0, 0, 1)])
 @pytest.mark.parametrize("k", [64, 100])
 def test_matmul(rows: int, bias: int, residual: int, gated: int, k: int) -> None:
@@ -19,8 +21,8 @@ def test_matmul(rows: int, bias: int, residual: int, gated: int, k: int) -> None
     torch.manual_seed(rows)
     x, weight = torch.randn(rows, k), torch.randn((2 if gated else 1) * n, k) / k**0.5
     added, before = torch.randn(n), torch.randn(rows, n)
-    function = matmul.make("m", n=n, k=k, arch="sm_80", dtype="float32", out_dtype="float32", bias=bool(bias),
-                           residual=bool(residual), gated=bool(gated))  # fmt: skip
+    function = matmul.make("m", n=n, k=k, tiles=[asdict(tile) for tile in default_tiles("sm_80", n, gated=bool(gated))],
+                           dtype="float32", out_dtype="float32", bias=bool(bias), residual=bool(residual), gated=bool(gated))  # fmt: skip
     given = [x, weight, *([added] if bias else []), *([before] if residual else []), torch.full((rows, n), torch.nan)]
     found = run(function, *given)[-1]
     wanted = x.double() @ weight.double().T

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from pydoit.kernels.triton import matmul, paged_decode, paged_prefill, rope_append, stage_inputs
 from pydoit.kernels.triton.build import compile_launch
 from pydoit.kernels.triton.launch import TritonFunction
+from pydoit.kernels.triton.tile import default_tiles
 
 SHARED = {"sm_80": 163, "sm_89": 99, "sm_90": 227, "sm_100": 227}
 """KiB of shared memory that a block may have (CUDA programming guide, table of compute capabilities)."""
@@ -30,9 +32,14 @@ def test_numbers_in_the_interpreter() -> None:
     assert " passed" in done.stdout
 
 
+def tiles(arch: str, n: int, *, gated: bool) -> list[dict[str, Any]]:
+    return [asdict(tile) for tile in default_tiles(arch, n, gated=gated)]
+
+
 def functions(arch: str) -> list[TritonFunction]:
     products = [
-        matmul.make("m", n=512, k=256, arch=arch, dtype="bfloat16", out_dtype=out, bias=bias, residual=residual, gated=gated)
+        matmul.make("m", n=512, k=256, tiles=tiles(arch, 512, gated=gated), dtype="bfloat16", out_dtype=out, bias=bias,
+                    residual=residual, gated=gated)
         for out, bias, residual, gated in (
             ("bfloat16", True, True, False), ("bfloat16", False, False, True), ("float32", False, False, False),
         )
@@ -61,8 +68,8 @@ def test_machine_code(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_every_number_of_rows_has_one_tile(gated: bool) -> None:
     from tests.kernels.gpu.launching import evaluate
 
-    function = matmul.make("m", n=64, k=64, arch="sm_90", dtype="bfloat16", out_dtype="bfloat16", bias=False,
-                           residual=False, gated=gated)  # fmt: skip
+    function = matmul.make("m", n=64, k=64, tiles=tiles("sm_90", 64, gated=gated), dtype="bfloat16",
+                           out_dtype="bfloat16", bias=False, residual=False, gated=gated)  # fmt: skip
     for rows in range(1, 200):
         x = type("Tensor", (), {"shape": (rows, 64)})
         assert sum(bool(evaluate(launch.when, {"x": x})) for launch in function.launches) == 1
