@@ -77,10 +77,8 @@ def row(name: str, seconds: float, bar: float, **more: object) -> Row:
     return {"name": name, "seconds": round(seconds, 2), "bar_s": bar, **more}
 
 
-def many_entries(folder: Path, entries: int, recipe: str) -> list[Row]:
-    """stats, a build with nothing to do, and gc, over a store of so many entries and the recipe's own."""
-    workspace, cache = copy_workspace(folder / "many"), folder / "many-cache"
-    doit(workspace, cache, "build", recipe)
+def many_entries(workspace: Path, cache: Path, entries: int, recipe: str) -> list[Row]:
+    """stats, a build with nothing to do, and gc, over a store of so many entries and those of the recipe that was built."""
     total = fill(Store(cache), entries)
     rows = [row("stats", *_fastest(workspace, cache, "cache", "stats"), 2.0)]
     rows.append(row("build, nothing to do", *_fastest(workspace, cache, "build", recipe), 0.5))
@@ -139,7 +137,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="modelbuild-bench-") as text:
-        rows = second_machine(Path(text), arguments.recipe) + many_entries(Path(text), arguments.entries, arguments.recipe)
+        rows = second_machine(Path(text), arguments.recipe)
+        second = Path(text) / "second-machine"
+        rows += many_entries(second / "workspace", second / "cache", arguments.entries, arguments.recipe)
     for item in rows:
         more = {name: value for name, value in item.items() if name not in ("name", "seconds", "bar_s")}
         print(f"{item['name']:<32} {item['seconds']:>8} s  asked for <= {item['bar_s']} s  {more or ''}")

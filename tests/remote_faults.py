@@ -21,7 +21,7 @@ from pydoit.remote.transport import Moved, Transport
 from pydoit.store import Entry, Store
 
 SECRET = Trust(secret=b"a secret of the tests")
-SECONDS = 0.4
+SECONDS = 0.5
 
 
 class MemoryTransport:
