@@ -6,6 +6,7 @@ last output is laid out as an artifact and compared with that of a chain without
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import time
@@ -112,7 +113,8 @@ def run(proxy: FaultProxy, folder: Path, seed: int) -> tuple[int, float]:
 class Bucket(FilesystemTransport):
     def forget(self, folder: str) -> None:
         """Remove what a run has left in the server's memory."""
-        self._fs.rm(f"{self._root}/{folder}", recursive=True)
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(f"{self._root}/{folder}", recursive=True)
 
 
 @cache
