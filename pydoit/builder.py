@@ -12,7 +12,8 @@ from pydoit import gates, machine, publish
 from pydoit.digest import files_below
 from pydoit.errors import ModelBuildError, StageError
 from pydoit.history import History
-from pydoit.keys import digest_of
+from pydoit.keys import Change, changes, digest_of
+from pydoit.locks import locked
 from pydoit.nodes import Documents, Node, select
 from pydoit.process import Outcome, make_job, run_worker
 from pydoit.results import File, Result
@@ -41,6 +42,8 @@ class Builder:
         self.remote = remote
         self.committed: list[Entry] = []
         self.results: dict[tuple[str, str], Result] = {}
+        self.locked: dict[str, Mapping[str, str]] = {}
+        """File -> sha256 that a recipe's package must have, where the lock file is to be kept."""
         self._documents = Documents(workspace.root)
 
     def result(self, node: Node, stage: str) -> Result | None:
@@ -221,13 +224,28 @@ class Builder:
         stats = self.store.stats
         return {f"model/{name}": File(path.resolve(), stats.digest(path)) for name, path in self._local_files(node).items()}
 
-    def gate_failures(self, node: Node, bounds: Gates) -> list[str]:
-        """The gates of a recipe that its measurements miss."""
+    def is_partial(self, node: Node) -> bool:
+        """Whether the node does without an upstream stage that cannot run here."""
+        return any(self._is_left_out(node, stage) for stage in node.reads)
+
+    def gate_failures(self, node: Node, bounds: Gates, package: Result | None = None) -> list[str]:
+        """The gates of a recipe that its measurements miss, and where its package is not the locked one."""
         measured = {}
         for stage in ("verify", "profile"):
             result = self.results.get((node.recipe, stage))
             measured[stage] = result.measurements if result is not None and result.is_good else None
-        return gates.failures(bounds, measured)
+        return [*gates.failures(bounds, measured), *map(str, self.artifact_drift(node, package))]
+
+    def artifact_drift(self, node: Node, package: Result | None = None) -> list[Change]:
+        """Where the package differs from the lock file; a package with deferred parts is compared in what it has."""
+        result, locked = package or self.result(node, "package"), self.locked.get(node.recipe)
+        if not locked or result is None or not result.files:
+            return []
+        built = {name: file.sha256 for name, file in result.files.items()}
+        is_whole = publish.MANIFEST in locked and not self.is_partial(node)
+        names = {*locked, *built} if is_whole else {*locked} & {*built} - {publish.MANIFEST}
+        return changes({f"artifact.{name}": locked[name] for name in sorted(names) if name in locked},
+                       {f"artifact.{name}": built[name] for name in sorted(names) if name in built})  # fmt: skip
 
     def artifact_is_whole(self, node: Node, bounds: Gates) -> bool:
         """Whether artifacts/<recipe>/ holds exactly the package's files and the gates hold."""
@@ -236,16 +254,19 @@ class Builder:
         return publish.is_published(folder, files, self.store.stats) and not self.gate_failures(node, bounds)
 
     def _publish(self, node: Node, bounds: Gates, result: Result) -> Result:
-        missed = self.gate_failures(node, bounds)
+        missed = self.gate_failures(node, bounds, result)
         if missed:
             return replace(result, status="failed", reason="; ".join(missed))
         folder = self.workspace.artifacts / node.recipe
         if publish.is_published(folder, result.files, self.store.stats):
             return result
-        entry = self.store.lookup(str(result.key))
-        if entry is None:
-            raise StageError("the package was removed from the store meanwhile; build again")
-        publish.publish(self.store, entry, folder)
+        with locked(self.workspace.state / "locks" / f"{node.recipe}.lock"):
+            if publish.is_published(folder, result.files, self.store.stats):  # by another command meanwhile
+                return result
+            entry = self.store.lookup(str(result.key))
+            if entry is None:
+                raise StageError("the package was removed from the store meanwhile; build again")
+            publish.publish(self.store, entry, folder)
         return result if result.status != "hit" else replace(result, status="restored", reason="copied from the store")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from pydoit.stages import LANGUAGE_STAGES, STAGES, implementation, load_stage
 from pydoit.workspace import Workspace
 
 
-def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
-    """All stages of a recipe in their order."""
+def make_nodes(workspace: Workspace, loaded: LoadedRecipe, native: str = "") -> dict[str, Node]:
+    """All stages of a recipe in their order; `native` stands for `arch = "native"` where it is given."""
     recipe = loaded.recipe
+    arch = native if native and recipe.target.arch == "native" else recipe.target.arch
     resolved = target.ResolvedTarget(
         kind=recipe.target.kind,
-        arch=target.resolve_arch(recipe.target.kind, recipe.target.arch),
+        arch=target.resolve_arch(recipe.target.kind, arch),
         threads=recipe.target.threads,
     )
     files = _files(workspace, recipe)
@@ -37,7 +39,9 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe) -> dict[str, Node]:
             spec=spec,
             reads=_reads(stage, recipe, module),
             optional=tuple(getattr(module, "OPTIONAL", ())),
-            tools=(*module.TOOLS, *more_tools, *_plugins(stage, recipe)),
+            tools=tuple(
+                dict.fromkeys((*module.TOOLS, *more_tools, *_plugins(stage, recipe), *_owners(workspace, stage, recipe)))
+            ),
             after=("verify", "profile") if stage == "package" else (),
             modules=_modules(stage, recipe),
             files=_files_of(stage, recipe, files),
@@ -150,6 +154,16 @@ def _plugins(stage: str, recipe: Recipe) -> tuple[str, ...]:
         return ()
     found = [passes.find_pass(use.name) for use in recipe.passes.order or () if ":" not in use.name]
     return tuple(dict.fromkeys(info.package for info in found if info is not None and info.package))
+
+
+def _owners(workspace: Workspace, stage: str, recipe: Recipe) -> tuple[str, ...]:
+    """Distributions of named modules that do not lie in the workspace, whose source is in the key."""
+    tops = {name.partition(".")[0] for name in _modules(stage, recipe)} - {"pydoit"}
+    foreign = [top for top in sorted(tops) if not any((workspace.root / name).exists() for name in (top, f"{top}.py"))]
+    if not foreign:
+        return ()
+    known = importlib.metadata.packages_distributions()
+    return tuple(owner for top in foreign for owner in sorted(set(known.get(top, ()))))
 
 
 def _modules(stage: str, recipe: Recipe) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from pydoit.toml_lines import KeyPath
 
 SWEPT = ("prompt", "context", "sequences")
 """What [profile.shapes] may sweep: tokens of a prompt, tokens before the decoded one, sequences decoded at a time."""
+LATER = ("calibration", "max_degradation", "require_speedup")
+"""Keys of [quantization] that no stage of a language model reads yet."""
 METRICS = frozenset({"greedy", "top1", "divergence", "perplexity"})
 """Tolerances that only language models have."""
 
@@ -67,6 +69,13 @@ def faults(recipe: Recipe) -> Iterator[tuple[KeyPath, str]]:
         (model.path is None and model.config is None, ("model", "config"), "is missing; without model.path name a config.json"),
         (model.source == "gguf" and model.weights is not None, ("model", "weights"),
          'a GGUF file has weights of its own; remove it, or use source = "transformers"'),
+        (bool(model.constants), ("model", "constants"), "a language model has its own inputs, none constant; remove it"),
+        (model.outputs is not None, ("model", "outputs"), "a language model has one output, its logits; remove it"),
+        (model.auto_class not in ("AutoModel", "AutoModelForCausalLM"), ("model", "auto_class"),
+         f"{model.auto_class} is no language model's class; remove it, or [model.kv_cache]"),
+        (bool(model.packages), ("model", "packages"), "a language model runs no code of its own; remove them"),
+        (recipe.verify.dataset is not None, ("verify", "dataset"),
+         "a language model is compared on verify.language.text; name that"),
         (cache is not None and cache.prefill_chunk > cache.tokens, ("model", "kv_cache", "prefill_chunk"),
          "is more than the cache's tokens; make it smaller"),
         (cache is not None and cache.sequences * cache.page_size > cache.tokens, ("model", "kv_cache", "sequences"),
@@ -77,6 +86,10 @@ def faults(recipe: Recipe) -> Iterator[tuple[KeyPath, str]]:
         (bool(bits) and bits not in ("int8", "int4"), ("quantization", "scheme"),
          f"{bits} is not supported for language models yet; use int8 or int4"),
         (bool(bits) and cuda, ("quantization", "scheme"), "is not supported on cuda yet; remove it"),
+        (bits == "int8" and quantization is not None and not quantization.symmetric, ("quantization", "symmetric"),
+         "int8 is always symmetric; remove it"),
+        *((quantization is not None and getattr(quantization, name) is not None, ("quantization", name),
+           "is not supported for language models yet; remove it") for name in LATER),
         (cuda and recipe.target.precision == "float32", ("target", "precision"),
          'language models run on cuda in "bfloat16" or "float16"; choose one'),
         (not cuda and recipe.target.precision == "float16", ("target", "precision"),

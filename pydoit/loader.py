@@ -16,7 +16,7 @@ from pydoit.console import Console
 from pydoit.errors import UserError
 from pydoit.session import Options, Session
 from pydoit.tasks import make_tasks, name_tasks
-from pydoit.workspace import open_workspace, variants
+from pydoit.workspace import all_addresses, open_workspace
 
 
 def database_settings(session: Session) -> dict[str, Any]:
@@ -81,8 +81,7 @@ class ModelbuildLoader(TaskLoader2):  # type: ignore[misc]
 
     def addresses(self) -> list[str]:
         """All recipes with their variants, by name."""
-        workspace = self.session.workspace
-        return [address for name in sorted(workspace.recipe_files) for address in (name, *variants(workspace, name))]
+        return all_addresses(self.session.workspace)
 
 
 def _let_empty_arguments_pass() -> None:

@@ -86,12 +86,12 @@ def merge(base: Table, over: Table) -> Table:
     return merged
 
 
-def read_table(path: Path, label: str) -> tuple[Table, str]:
+def read_table(path: Path, label: str, max_bytes: int = MAX_BYTES) -> tuple[Table, str]:
     """Parse one TOML file; every fault is a one-line `RecipeError`."""
     try:
         size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise RecipeError(f"{label}:1: file: {size:,} bytes is too large; a recipe has at most {MAX_BYTES:,}")
+        if size > max_bytes:
+            raise RecipeError(f"{label}:1: file: {size:,} bytes is too large; it may have at most {max_bytes:,}")
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1

@@ -13,11 +13,12 @@ from pydoit.results import File
 from pydoit.store import Entry, Store
 
 MANIFEST = "manifest.json"
-REPORTS = frozenset({"report.json", "report.html"})
+STATEMENT, MATERIALS, ENVELOPE = "provenance.json", "sbom.json", "provenance.dsse.json"
+REPORTS = frozenset({"report.json", "report.html", STATEMENT, MATERIALS, ENVELOPE})
 
 
 def is_published(folder: Path, files: Mapping[str, File], stats: StatCache) -> bool:
-    """Whether `folder` holds exactly `files` with their digests, beside the reports."""
+    """Whether `folder` holds exactly `files` with their digests, beside reports and provenance."""
     try:
         return all(stats.digest(folder / name) == file.sha256 for name, file in files.items()) and not _strangers(folder, files)
     except OSError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +34,34 @@ class Resolved:
     nodes: Mapping[str, Node]
     records: str | None = None
     """The tuning records file, relative to the workspace."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The checked recipe itself: nested tables without empty values, the preset's passes written out."""
 
 
-def resolve(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> Resolved:
+@dataclass(frozen=True)
+class Pins:
+    """What the lock file settles before a recipe is resolved."""
+
+    native: str = ""
+    """What `arch = "native"` stands for; empty: this machine's."""
+    source: Mapping[str, Any] | None = None
+    """`path`, `revision` and `sha256` of the model, in place of the recipe's."""
+
+
+NO_PINS = Pins()
+SOURCE_KEYS = ("path", "revision", "sha256")
+
+
+def resolve(workspace: Workspace, address: str, sets: Sequence[str] = (), pins: Pins = NO_PINS) -> Resolved:
     """Load `NAME` or `NAME@VARIANT`; `RecipeError` with a line for each fault."""
     document = _open(workspace, address, sets)
+    _pin_source(document, pins)
     remembered = workspace.state / "resolved" / f"{address}.json"
-    token = _token(workspace, document)
+    token = _token(workspace, document, pins.native)
     found = _recall(remembered, token)
     if found is not None:
         return found
-    resolved = _check(workspace, address, document)
+    resolved = _check(workspace, address, document, pins.native)
     with contextlib.suppress(ModelBuildError):  # not to remember it only costs time
         write_atomically(remembered, canonical({"token": token, "resolved": _encode(resolved)}))
     return resolved
@@ -62,24 +79,44 @@ def _open(workspace: Workspace, address: str, sets: Sequence[str]) -> Document:
     return open_document(workspace.recipe_file(name), workspace.root, variant if at else None, sets)
 
 
-def _check(workspace: Workspace, address: str, document: Document) -> Resolved:
+def _pin_source(document: Document, pins: Pins) -> None:
+    model = document.values.get("model")
+    if pins.source is not None and isinstance(model, dict):
+        own = {key: value for key, value in model.items() if key not in SOURCE_KEYS}
+        document.values = {**document.values, "model": {**own, **pins.source}}
+
+
+def _check(workspace: Workspace, address: str, document: Document, native: str) -> Resolved:
     from pydoit.graph import make_nodes
     from pydoit.recipes import check_document
 
     loaded = check_document(workspace, address, document)
-    nodes = make_nodes(workspace, loaded)
+    nodes = make_nodes(workspace, loaded, native)
     recipe = loaded.recipe
     target = {**nodes["compile"].spec["target"], "precision": recipe.target.precision}
     gates = [gate.model_dump(mode="json", exclude_none=True) for gate in recipe.gate]
-    return Resolved(address, recipe.description, target, gates, nodes, recipe.tune.records)
+    values = recipe.model_dump(mode="json", exclude={"schema_", "extends", "description", "variant"})
+    values["passes"]["order"] = nodes["optimize"].spec["passes"]
+    return Resolved(address, recipe.description, target, gates, nodes, recipe.tune.records, _pruned(values))
 
 
-def _token(workspace: Workspace, document: Document) -> str:
+def _pruned(value: Any) -> Any:
+    """The value without nulls and empty tables and lists, at any depth."""
+    if isinstance(value, Mapping):
+        items = {key: _pruned(item) for key, item in value.items()}
+        return {key: item for key, item in items.items() if item is not None and item not in ({}, [])}
+    if isinstance(value, (list, tuple)):
+        return [_pruned(item) for item in value]
+    return value
+
+
+def _token(workspace: Workspace, document: Document, native: str) -> str:
     """Identity of everything that the check looks at."""
     return digest_of({
         "values": repr(document.values),
         "code": own_code().digest("pydoit.resolve"),
         "cpu": tools.cpu_flags_digest(),
+        "native": native,
         "hardware": tools.cpu_name(),
         "root": str(workspace.root),
         "present": [(workspace.root / path).exists() for path in _paths(document.values)],

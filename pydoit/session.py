@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,9 @@ from pydoit.errors import ModelBuildError
 from pydoit.history import History, write_atomically
 from pydoit.keys import pretty
 from pydoit.nodes import Node
+from pydoit.publish import STATEMENT
 from pydoit.report.data import make_report
-from pydoit.resolve import Resolved, describe, resolve
+from pydoit.resolve import NO_PINS, Pins, Resolved, describe, resolve
 from pydoit.results import Result
 from pydoit.stages import STAGES
 from pydoit.store import Store
@@ -38,6 +39,8 @@ class Options:
     stages: tuple[str, ...] = STAGES
     afresh: frozenset[str] = frozenset()
     defer: bool = True
+    pins: Mapping[str, Pins] = field(default_factory=dict)
+    """What the lock file settles, by recipe."""
     patience: float = 1.0
     """How many times longer than in a build a request to the remote cache may take."""
 
@@ -97,7 +100,9 @@ class Session:
         """Load recipes; a broken one is kept aside and blocks no other."""
         for address in dict.fromkeys(addresses):
             try:
-                self.loaded[address] = resolve(self.workspace, address, self.options.sets)
+                self.loaded[address] = resolve(
+                    self.workspace, address, self.options.sets, self.options.pins.get(address, NO_PINS)
+                )
             except ModelBuildError as error:
                 self.broken[address] = error
 
@@ -178,12 +183,17 @@ class Session:
             recorded = self.history.stages(recipe)
             missing = {name: value for name, value in recorded.items() if name not in results}
             path = self.workspace.artifacts / recipe / "report.json"
-            if not self._differs(recorded, results) and path.is_file():
+            whole = path.is_file() and ("package" not in results or path.with_name(STATEMENT).is_file())
+            if not self._differs(recorded, results) and whole:
                 continue
             self._note(recipe, results)
             self.history.record(recipe, results, keep=missing)
             report = make_report(self.workspace, recipe, self.loaded[recipe].target, self.history.stages(recipe))
             write_atomically(path, pretty(report))
+            if "package" in results and results["package"].is_good:
+                from pydoit.provenance.write import write_provenance
+
+                write_provenance(self, recipe, results["package"])
 
     def _note(self, recipe: str, results: dict[str, Result]) -> None:
         """A row of the journal for a profile that was measured, and for what failed."""

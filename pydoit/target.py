@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import difflib
-import platform
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from pydoit import cpus
+from pydoit.cpus import CPU_LANES as CPU_LANES
 from pydoit.errors import UserError
 from pydoit.frozen import Frozen
-
-# /proc/cpuinfo flags that a level of the x86-64 psABI adds to the level below.
-X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("x86-64-v2", frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"})),
-    ("x86-64-v3", frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})),
-    ("x86-64-v4", frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})),
-)
-
-# fp32 lanes of one vector register by LLVM's name of the CPU.
-CPU_LANES: dict[str, int] = {
-    **dict.fromkeys(("x86-64", "x86-64-v2", "nehalem", "westmere", "generic"), 4),
-    **dict.fromkeys(("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "raptorlake", "arrowlake"), 8),
-    **dict.fromkeys(("znver1", "znver2", "znver3"), 8),
-    **dict.fromkeys(("x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "icelake-client"), 16),
-    **dict.fromkeys(("icelake-server", "sapphirerapids", "emeraldrapids", "graniterapids"), 16),
-    **dict.fromkeys(("znver4", "znver5"), 16),
-}
 
 KINDS = ("cpu", "cuda")
 
@@ -54,29 +37,17 @@ def resolve_arch(kind: str, arch: str) -> str:
     if kind == "cuda":
         return _resolve_cuda(arch)
     if arch == "native":
-        return native_arch(_cpu_flags())
+        return cpus.native_arch(cpus.cpu_flags())
     if arch not in CPU_LANES:
         raise UserError(f'target arch "{arch}" is unknown; {_suggest(arch, ("native", *CPU_LANES))}')
     return arch
-
-
-def native_arch(flags: frozenset[str]) -> str:
-    """Return the highest x86-64 level whose flags are all in `flags`, "generic" on other machines."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return "generic"
-    best = "x86-64"
-    for name, needed in X86_LEVELS:
-        if not needed <= flags:
-            break
-        best = name
-    return best
 
 
 def runs_here(target: ResolvedTarget) -> bool:
     """Say whether this machine can execute code for `target`: by vector width, or by the first GPU's compute capability."""
     if target.kind == "cuda":
         return _gpu_capability() >= _capability(target.arch)
-    return CPU_LANES[target.arch] <= CPU_LANES[native_arch(_cpu_flags())]
+    return cpus.runs_here(target.arch)
 
 
 def _capability(arch: str) -> tuple[int, int]:
@@ -133,14 +104,3 @@ def _suggest(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"? ' if near else ""
     return f"{hint}known: {', '.join(known)}"
-
-
-def _cpu_flags() -> frozenset[str]:
-    """Return the CPU's feature flags as Linux names them; nothing where /proc/cpuinfo is missing."""
-    path = Path("/proc/cpuinfo")
-    if not path.exists():
-        return frozenset()
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
+import mmap
 import os
 import platform
 import shutil
@@ -14,6 +16,8 @@ from pydoit.digest import hash_bytes
 
 CXX = "c++"
 NVCC = "nvcc"
+PTXAS = "ptxas"
+LLVM = "llvm"
 ABSENT = "absent"
 
 # What a worker may see of the environment; everything else is dropped, so that it cannot change a result.
@@ -31,11 +35,14 @@ KEYED = ("CXX", "CXXFLAGS", "LDFLAGS", "OPENBLAS_CORETYPE", "TRITON_DEFAULT_FP_F
 # The same for every worker.
 FIXED = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false",
          "PYTHONDONTWRITEBYTECODE": "1", "SOURCE_DATE_EPOCH": "0"}  # fmt: skip
+# libfaketime's, passed where it is in use, so that a check of reproducibility moves the workers' clock too.
+CLOCK = ("FAKETIME", "LD_PRELOAD", "FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC", "FAKETIME_SHARED")
 
 
 def worker_environment() -> dict[str, str]:
     """The environment of a worker process: the allowed variables and the fixed ones."""
-    allowed = {name: os.environ[name] for name in (*PASSED, *KEYED) if name in os.environ}
+    clock = CLOCK if os.environ.get("FAKETIME") else ()
+    allowed = {name: os.environ[name] for name in (*PASSED, *KEYED, *clock) if name in os.environ}
     return {**allowed, **FIXED}
 
 
@@ -49,8 +56,8 @@ def version(name: str) -> str:
     """Version of an installed distribution, of the C++ compiler for `c++`, of CUDA's for `nvcc`, or "absent"."""
     if name == CXX:
         return compiler_version()
-    if name == NVCC:
-        return nvcc_version()
+    if name in (NVCC, PTXAS):
+        return toolkit_version(name)
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -85,17 +92,31 @@ def cuda_toolkit() -> Path | None:
 
 
 @cache
-def nvcc_version() -> str:
-    """Release and build of nvcc; "absent" without a toolkit."""
+def toolkit_version(name: str) -> str:
+    """Release and build of nvcc or ptxas; "absent" without a toolkit."""
     toolkit = cuda_toolkit()
     if toolkit is None:
         return ABSENT
     try:
-        result = subprocess.run([toolkit / "bin" / NVCC, "--version"], capture_output=True, text=True, timeout=20, check=False)
+        result = subprocess.run([toolkit / "bin" / name, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.SubprocessError):
         return ABSENT
     lines = [line.strip() for line in result.stdout.splitlines() if "release" in line or line.startswith("Build")]
     return "; ".join(lines) or ABSENT
+
+
+@cache
+def llvm_version() -> str:
+    """Version of the LLVM inside TVM's compiler, read from the library's text, since importing TVM takes seconds."""
+    spec = importlib.util.find_spec("tvm")
+    places = spec.submodule_search_locations if spec is not None else None
+    for place in places or ():
+        for library in sorted(Path(place, "lib").glob("libtvm*.so")):
+            with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                at = data.find(b"LLVM version ")
+                if at >= 0:
+                    return data[at : at + 64].partition(b"\0")[0].decode(errors="replace").split()[2]
+    return ABSENT
 
 
 def _first_line(command: list[str]) -> str:

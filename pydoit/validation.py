@@ -54,7 +54,7 @@ def _keys(location: tuple[int | str, ...], model: type[BaseModel]) -> KeyPath:
     for part in location:
         nested = _step(annotation, part)
         if nested is None:
-            if isinstance(part, str) and _is_model(annotation):
+            if isinstance(part, str) and _is_one_model(annotation):
                 keys.append(part)
             continue
         keys.append(part)
@@ -64,6 +64,12 @@ def _keys(location: tuple[int | str, ...], model: type[BaseModel]) -> KeyPath:
 
 def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _is_one_model(annotation: Any) -> bool:
+    """A model, or a model that may be left out: what stands below it is a key, not the name of a branch."""
+    options = [option for option in _options(annotation) if option is not type(None)]
+    return len(options) == 1 and _is_model(options[0])
 
 
 def _step(annotation: Any, part: int | str) -> Any:

@@ -127,3 +127,8 @@ def variants(workspace: Workspace, name: str) -> list[str]:
         return []
     declared = table.get("variant", {})
     return [f"{name}@{variant}" for variant in declared] if isinstance(declared, dict) else []
+
+
+def all_addresses(workspace: Workspace) -> list[str]:
+    """All recipes with their variants, by name."""
+    return [address for name in sorted(workspace.recipe_files) for address in (name, *variants(workspace, name))]

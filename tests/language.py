@@ -12,7 +12,16 @@ import transformers
 from pydoit import passes
 from pydoit.runtime.language import LanguageModel, load_language_model
 from pydoit.stages import compile as compile_stage
-from pydoit.stages import language_import, language_optimize, language_verify, language_weights, optimize, package, tune
+from pydoit.stages import (
+    language_import,
+    language_optimize,
+    language_verify,
+    language_weights,
+    optimize,
+    package,
+    tokenizer,
+    tune,
+)
 
 CPU = {"kind": "cpu", "arch": "x86-64-v3", "threads": 2}
 SMALL = {"vocab_size": 131, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -51,6 +60,7 @@ def run_language_chain(spec: dict[str, Any], folder: Path, preset: str = "O2") -
     tune.run(tune.Spec.model_validate({"target": target}), out, out["tune"])
     compile_stage.run(compile_stage.Spec.model_validate({"target": target}), out, out["compile"])
     language_weights.run(language_weights.Spec.model_validate(spec), out, out["weights"])
+    tokenizer.run(tokenizer.Spec.model_validate({"source": spec["source"]}), out, out["tokenizer"])
     package.run(package.Spec.model_validate({"recipe": "x", "target": target}), out, out["package"])
     return out
 

@@ -83,6 +83,29 @@ BROKEN = [
     Broken("plain-http", ONNX.replace("recipes/tiny.toml", "http://x.org/m.onnx"), 4, "model.path", "https"),
     Broken("weights-form", BASE.replace("random:0", "random:x"), 5, "model.weights", "malformed"),
     Broken("weights-for-onnx", ONNX.replace(INPUT, 'weights = "random:1"\n' + INPUT), 5, "model.weights", "architecture"),
+    Broken("language-constants", LANGUAGE + "constants = { sr = 1 }\n", 5, "model.constants", "has its own inputs"),
+    Broken("language-outputs", LANGUAGE + 'outputs = ["x"]\n', 5, "model.outputs", "has one output"),
+    Broken(
+        "language-class", LANGUAGE + 'auto_class = "AutoModelForMaskedLM"\n', 5, "model.auto_class", "no language model's class"
+    ),
+    Broken("language-dataset", LANGUAGE + '[verify]\ndataset = "a:b"\n', 6, "verify.dataset", "verify.language.text"),
+    Broken(
+        "language-int8",
+        LANGUAGE + "[quantization]\nscheme = 'int8'\nsymmetric = false\n",
+        7,
+        "quantization.symmetric",
+        "int8 is always symmetric",
+    ),
+    Broken(
+        "language-loss",
+        LANGUAGE + "[quantization]\nscheme = 'int8'\nmax_degradation = 0.1\n",
+        7,
+        "quantization.max_degradation",
+        "not supported for language models yet",
+    ),
+    Broken(
+        "language-cache-key", LANGUAGE + "[model.kv_cache]\ntokns = 5\n", 6, "model.kv_cache.tokns", "did you mean 'tokens'"
+    ),
     Broken("language-inputs", LANGUAGE + INPUT, 5, "model.inputs", "has its own inputs"),
     Broken(
         "language-metric", BASE + "[verify.tolerance]\ngreedy = 1.0\n", 9, "verify.tolerance.greedy", "language models only"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pydoit import target
+from pydoit import cpus, target
 from pydoit.errors import UserError
 
 V2 = {"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"}
@@ -18,12 +18,12 @@ V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 )
 def test_native_is_the_highest_whole_level(flags: set[str], arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert target.native_arch(frozenset(flags)) == arch
+    assert cpus.native_arch(frozenset(flags)) == arch
 
 
 def test_other_machines_are_generic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert target.native_arch(frozenset(V4)) == "generic"
+    assert cpus.native_arch(frozenset(V4)) == "generic"
 
 
 @pytest.mark.parametrize(("arch", "near"), [("x86-64-v5", "x86-64-v"), ("saphirerapids", "sapphirerapids")])
@@ -34,7 +34,7 @@ def test_unknown_archs_name_the_nearest(arch: str, near: str) -> None:
 
 def test_what_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setattr(target, "_cpu_flags", lambda: frozenset(V3))
+    monkeypatch.setattr(cpus, "cpu_flags", lambda: frozenset(V3))
     runs = {
         arch: target.runs_here(target.ResolvedTarget(kind="cpu", arch=arch)) for arch in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
     }

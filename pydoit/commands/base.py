@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getopt
+import io
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from doit.cmd_base import Command
@@ -47,6 +49,7 @@ class ModelbuildCommand(Command):  # type: ignore[misc]
 
 def guarded(run: Callable[[], int | None], in_args: list[str]) -> int:
     """Run a command; what it raises becomes a message and an exit status of the contract."""
+    _prepare_streams()
     show_traceback = "--traceback" in sys.argv or "--traceback" in in_args or bool(os.environ.get("MODELBUILD_TRACEBACK"))
     try:
         return run() or EXIT_GOOD
@@ -62,11 +65,26 @@ def guarded(run: Callable[[], int | None], in_args: list[str]) -> int:
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone; nothing more can be shown
+        discard_output()  # the reader is gone; nothing more can be shown
         return EXIT_GOOD
     except Exception:  # noqa: BLE001 - a fault of ours: all of it is shown, and the status is one of the contract
         traceback.print_exc()
         return EXIT_FAILED
+
+
+def discard_output() -> None:
+    """What stdout still holds, and all that follows, goes nowhere: it cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _prepare_streams() -> None:
+    """A stream that is closed, or an encoding without a letter, does not stop a command."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - for the process's life
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="surrogateescape" if name == "stdin" else "replace")
 
 
 def _plain(error: Exception) -> str:
@@ -105,6 +123,8 @@ def parse(parser: Any, arguments: list[str]) -> tuple[dict[str, Any], list[str]]
         found, rest = getopt.gnu_getopt(arguments, parser.get_short(), parser.get_long())
     except getopt.GetoptError as error:
         known = [f"--{option.long}" for option in parser.options if option.long]
+        if f"--{error.opt}" in known:  # it lacks its value, or has one too many
+            raise UserError(f"{error.msg}; see `doit help`") from None
         raise UserError(f"{error.msg}; {nearest(f'--{error.opt}', known)}") from None
     for text, value in found:
         option, inverse = parser.get_option(text)

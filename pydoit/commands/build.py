@@ -25,7 +25,9 @@ from pydoit.commands.base import (
 from pydoit.console import Console
 from pydoit.errors import UserError
 from pydoit.loader import database_settings
+from pydoit.lockfile.entry import Entry
 from pydoit.nearest import nearest
+from pydoit.resolve import Pins
 from pydoit.results import Result
 from pydoit.session import Options, Session
 from pydoit.stages import STAGES
@@ -42,6 +44,8 @@ LOCKED = {"name": "locked", "long": "locked", "short": "", "type": bool, "defaul
           "help": "refuse drift from modelbuild.lock"}  # fmt: skip
 FROZEN = {"name": "frozen", "long": "frozen", "short": "", "type": bool, "default": False,
           "help": "use modelbuild.lock unquestioned"}  # fmt: skip
+REPRODUCIBLE = {"name": "check_reproducible", "long": "check-reproducible", "short": "", "type": bool, "default": False,
+                "help": "build twice from nothing in different surroundings; tell what differs"}  # fmt: skip
 
 INTERRUPT_SECONDS = 3.0
 
@@ -66,12 +70,13 @@ class Build(Run):  # type: ignore[misc]
     name = "build"
     doc_purpose = "build recipes: import, optimize, tune, compile, verify, profile, package"
     doc_usage = "[RECIPE[@VARIANT] ...]"
-    cmd_options = (*Run.cmd_options, DRY_RUN, STAGES_OPTION, SET, DEFER, LOCKED, FROZEN, TRACEBACK)
+    cmd_options = (*Run.cmd_options, DRY_RUN, STAGES_OPTION, SET, DEFER, LOCKED, FROZEN, REPRODUCIBLE, TRACEBACK)
     afresh: frozenset[str] = frozenset()
     only: tuple[str, ...] = ()
 
     def __init__(self, task_loader: Any = None, **kwargs: Any) -> None:
         super().__init__(task_loader=_OurTasks([]), **kwargs)
+        self.lock: dict[str, Entry] = {}
 
     def parse_execute(self, in_args: list[str]) -> int:
         return guarded(lambda: parse_and_run(self, in_args, self.build), in_args)
@@ -80,16 +85,21 @@ class Build(Run):  # type: ignore[misc]
         """Open the recipes, run their stages through doit, write the reports; the exit status of the contract."""
         if options["num_process"] < 0:
             raise UserError(f"-n {options['num_process']}: not a number of stages that run side by side; write -n 2")
-        if options["locked"] or options["frozen"]:
-            raise UserError("--locked and --frozen are not supported yet; build without them")
         session = self.open_session(options, names)
+        if not self.keeps_lock(session, options):
+            return EXIT_WRONG if session.broken else EXIT_FAILED
         if options["dry_run"]:
             from pydoit.commands.plan import print_plan
 
             return print_plan(session)
+        if options["check_reproducible"]:
+            from pydoit.commands.reproducible import check_reproducible
+
+            return check_reproducible(self, session, options)
         if session.loaded:
             self.run_stages(session, options)
-        return self._finish(session)
+        status = self._finish(session)
+        return max(status, self._finish_locked(session, options)) if options["locked"] or options["frozen"] else status
 
     def open_session(self, options: dict[str, Any], names: list[str]) -> Session:
         """The session with the named recipes, or the workspace's default ones; broken ones are told at once."""
@@ -98,11 +108,33 @@ class Build(Run):  # type: ignore[misc]
         if not chosen:
             raise UserError("nothing to build; name a recipe, or list some as `default = [...]` in modelbuild.toml")
         stages = self.only or _stages(options["stages"])
-        session = Session(workspace, Options(tuple(options["set"]), stages, self.afresh, options["defer"]))
+        pins: dict[str, Pins] = {}
+        if options["locked"] or options["frozen"]:
+            from pydoit.lockfile.file import require_lock
+            from pydoit.lockfile.guard import make_pins
+
+            self.lock = require_lock(workspace.root)
+            pins = make_pins(self.lock, frozen=options["frozen"])
+        session = Session(workspace, Options(tuple(options["set"]), stages, self.afresh, options["defer"], pins))
         session.open(chosen)
+        if options["locked"] or options["frozen"]:
+            from pydoit.lockfile.guard import require_entries
+
+            require_entries(session, self.lock)
         for error in session.broken.values():
             sys.stderr.write(f"{error}\n")
         return session
+
+    def keeps_lock(self, session: Session, options: dict[str, Any]) -> bool:
+        """With --locked: whether nothing drifted, a line for each that did; then only locked artifacts are published."""
+        if not options["locked"]:
+            return True
+        from pydoit.lockfile.guard import expect_artifacts, input_drift
+
+        drifts = input_drift(session, self.lock)
+        sys.stderr.write("".join(f"{drift}\n" for drift in drifts))
+        expect_artifacts(session, self.lock)
+        return not drifts
 
     def run_stages(self, session: Session, options: dict[str, Any]) -> None:
         """Run the session's stages through doit; what came of them is in the session."""
@@ -144,6 +176,13 @@ class Build(Run):  # type: ignore[misc]
         if not session.options.defer:
             bad += statuses.get("deferred", [])
         return EXIT_FAILED if bad else EXIT_GOOD
+
+    def _finish_locked(self, session: Session, options: dict[str, Any]) -> int:
+        from pydoit.lockfile.guard import foreign_arch, output_drift
+
+        drifts = output_drift(session, self.lock) if options["locked"] else []
+        sys.stderr.write("".join(f"{line}\n" for line in [*foreign_arch(session, self.lock), *drifts]))
+        return EXIT_FAILED if drifts else EXIT_GOOD
 
 
 def summarize(session: Session) -> None:

@@ -44,7 +44,7 @@ class Cache(ModelbuildCommand):
 
     def _act(self, action: str, names: list[str], options: dict[str, Any]) -> dict[str, Any]:
         if action == "keygen":
-            from pydoit.remote.signing import new_signing_key, public_key
+            from pydoit.signing_keys import new_signing_key, public_key
 
             key = new_signing_key()
             return {"signing_key": key.hex(), "trusted_key": public_key(key).hex()}

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydoit.commands.base import EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, SET, TRACEBACK, ModelbuildCommand
+from pydoit.commands.base import EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, SET, TRACEBACK, ModelbuildCommand, discard_output
 from pydoit.commands.build import Build
-from pydoit.errors import UserError
+from pydoit.errors import ModelBuildError, UserError
 
 if TYPE_CHECKING:
     from pydoit.runtime.text.sampling import Sampling
@@ -91,13 +91,22 @@ def _stream(folder: Path, prompt: str, sampling: Sampling, options: dict[str, An
     status = EXIT_GOOD
     try:
         for piece in generation:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+            _show(piece)
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     finally:
         generation.close()
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+    _show("\n")
     sys.stderr.write(f"{generation.completion}\n")
     return status
+
+
+def _show(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        raise ModelBuildError(f"the text cannot be written ({error.strerror}); give stdout another place") from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydoit.commands import imports
-from pydoit.commands.base import EXIT_GOOD, EXIT_WRONG, FORMAT
+from pydoit.commands.base import EXIT_FAILED, EXIT_GOOD, EXIT_WRONG, FORMAT
 from pydoit.commands.build import Build
 from pydoit.session import Session
 from pydoit.stages import STAGES
@@ -35,6 +35,8 @@ class Plan(Build):
 
     def build(self, options: dict[str, Any], names: list[str]) -> int:
         session = self.open_session(options, names)
+        if not self.keeps_lock(session, options):
+            return EXIT_WRONG if session.broken else EXIT_FAILED
         if options["imports"]:
             return imports.print_imports(session, options["format"])
         return print_plan(session, options["format"])

@@ -16,6 +16,8 @@ from pydoit.models.config import DecoderConfig, decoder_config, read_values
 from pydoit.models.parameters import checkpoint_shapes, gguf_name
 
 ALL = slice(None)
+FLOATS = ("F32", "F16", "BF16", "F64")
+"""Element types of safetensors that are weights as they are; others are quantized and lack their scales."""
 SHOWN = 10
 """Names that a message lists."""
 
@@ -98,19 +100,27 @@ class SafetensorsCheckpoint:
         files = _shards(folder)
         self._files: dict[str, Any] = {}
         found: dict[str, tuple[int, ...]] = {}
+        types: dict[str, str] = {}
         for path in files:
             try:
                 opened: Any = safe_open(path, framework="numpy")
                 for name in opened.keys():  # noqa: SIM118 - it is no mapping
                     own = name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
+                    if own in self._files:
+                        raise UserError(f"model.path: {path.name} and {self._files[own][0].name} both hold {name}; remove one")
                     self._files[own] = (path, name)
-                    found[own] = tuple(opened.get_slice(name).get_shape())
+                    part = opened.get_slice(name)
+                    found[own] = tuple(part.get_shape())
+                    types[own] = part.get_dtype()
             except (SafetensorError, OSError) as error:
                 raise UserError(f"model.path: {path.name} is no whole safetensors file ({error}); fetch it again") from error
         expected = checkpoint_shapes(config)
         if config.tied:
             found.pop("lm_head.weight", None)
         _check({name: shape for name, shape in found.items() if not name.endswith("rotary_emb.inv_freq")}, expected)
+        quantized = [f"{name} ({types[name]})" for name in expected if types[name] not in FLOATS]
+        if quantized:
+            raise UserError(f"model.path: {_listed(quantized)} are not of {', '.join(FLOATS)}; use the unquantized checkpoint")
 
     def read(self, name: str, rows: slice = ALL) -> NDArray[np.float32]:
         from pydoit.runtime.aligned import map_weights
@@ -173,6 +183,9 @@ def _shards(folder: Path) -> list[Path]:
         if outside or lacking:
             raise UserError(f"model.path: {index.name} names {', '.join(outside + lacking)}, not in its folder; fetch it again")
         return files
+    whole = folder / "model.safetensors"
+    if whole.is_file():  # others beside it hold the same again under other names, or are adapters
+        return [whole]
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError('model.path: there is no *.safetensors in the model\'s folder; or set model.weights = "random:0"')

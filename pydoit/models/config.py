@@ -3,82 +3,29 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pydoit.errors import UserError
 from pydoit.frozen import Frozen
+from pydoit.models.config_keys import flag, number, whole
+from pydoit.models.rope import Rope, read_rope
 from pydoit.nearest import nearest
 
 Architecture = Literal["llama", "mistral", "qwen2", "qwen3"]
 ARCHITECTURES: tuple[str, ...] = ("llama", "mistral", "qwen2", "qwen3")
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-
-
-class Rope(Frozen):
-    """Rotary position embedding: frequencies and their scaling (Su et al., 2021; scaling as transformers defines it)."""
-
-    theta: float
-    """Base of the frequencies."""
-    type: Literal["default", "linear", "llama3", "yarn"] = "default"
-    """How the frequencies are scaled for long contexts."""
-    factor: float = 1.0
-    """By how much the context is longer than what the model was trained on first."""
-    low_frequency_factor: float = 1.0
-    """llama3: below it a frequency is divided by `factor`."""
-    high_frequency_factor: float = 4.0
-    """llama3: above it a frequency stays as it is."""
-    original_context: int = 8192
-    """llama3, yarn: tokens of the first training."""
-    beta_fast: float = 32.0
-    """yarn: rotations above which a frequency stays as it is."""
-    beta_slow: float = 1.0
-    """yarn: rotations below which a frequency is divided by `factor`."""
-    attention_factor: float | None = None
-    """yarn: by what cosines and sines are multiplied; None: 0.1 ln(factor) + 1."""
-
-    def frequencies(self, head_dim: int) -> NDArray[np.float32]:
-        """Angle for each position step, float32 of [head_dim / 2]."""
-        exponent = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-        plain = (1.0 / np.power(np.float32(self.theta), exponent)).astype(np.float32)
-        if self.type == "linear":
-            return np.asarray(plain / np.float32(self.factor), np.float32)
-        if self.type == "llama3":
-            return self._llama3(plain)
-        if self.type == "yarn":
-            return self._yarn(plain, head_dim)
-        return np.asarray(plain, np.float32)
-
-    @property
-    def magnitude(self) -> float:
-        """By what cosines and sines are multiplied."""
-        if self.type != "yarn":
-            return 1.0
-        if self.attention_factor is not None:
-            return self.attention_factor
-        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
-
-    def _llama3(self, plain: NDArray[np.float32]) -> NDArray[np.float32]:
-        low, high = self.low_frequency_factor, self.high_frequency_factor
-        wavelength = 2 * math.pi / plain
-        smooth = (self.original_context / wavelength - low) / (high - low)
-        between = (1 - smooth) * plain / self.factor + smooth * plain
-        scaled = np.where(wavelength > self.original_context / low, plain / self.factor, between)
-        return np.where(wavelength < self.original_context / high, plain, scaled).astype(np.float32)
-
-    def _yarn(self, plain: NDArray[np.float32], head_dim: int) -> NDArray[np.float32]:
-        def dimension(rotations: float) -> float:
-            return head_dim * math.log(self.original_context / (rotations * 2 * math.pi)) / (2 * math.log(self.theta))
-
-        low = max(math.floor(dimension(self.beta_fast)), 0)
-        high = min(math.ceil(dimension(self.beta_slow)), head_dim - 1)
-        ramp = np.clip((np.arange(head_dim // 2) - low) / max(high - low, 1e-3), 0, 1)
-        return (plain / self.factor * ramp + plain * (1 - ramp)).astype(np.float32)
+MOST_LAYERS = 1024
+"""More are a damaged file; Llama 3.1 405B has 126."""
+FULL, SLIDING = "full_attention", "sliding_attention"
+_QWEN = {"num_key_value_heads": 32, "max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {"max_position_embeddings": 2048},
+    "mistral": {"num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096},
+    "qwen2": _QWEN,
+    "qwen3": {**_QWEN, "head_dim": 128},
+}
+"""What transformers takes for keys that a config leaves out."""
 
 
 class DecoderConfig(Frozen):
@@ -146,78 +93,81 @@ def decoder_config(values: Mapping[str, Any]) -> DecoderConfig:
     architecture = values.get("model_type")
     if architecture not in ARCHITECTURES:
         raise UserError(f'model_type "{architecture}" is not supported; {nearest(str(architecture), ARCHITECTURES)}')
-    hidden, heads, layers = (_whole(values, key) for key in ("hidden_size", "num_attention_heads", "num_hidden_layers"))
-    kv_heads = _whole(values, "num_key_value_heads", heads)
-    head_dim = _whole(values, "head_dim", hidden // heads)
+    values = {**_DEFAULTS[architecture], **values}
+    _refuse(values, architecture)
+    layers = whole(values, "num_hidden_layers", most=MOST_LAYERS)
+    hidden, heads = whole(values, "hidden_size"), whole(values, "num_attention_heads")
+    kv_heads = whole(values, "num_key_value_heads", heads)
     if heads % kv_heads:
         raise UserError(f"num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}; correct the config")
-    if head_dim % 2:
-        raise UserError(f"head_dim {head_dim} is odd, rotary positions need pairs; correct the config")
-    if values.get("hidden_act", "silu") != "silu":
-        raise UserError(f'hidden_act "{values["hidden_act"]}" is not supported; only "silu" is')
-    if values.get("mlp_bias"):
-        raise UserError("mlp_bias is not supported; use a model without biases in its feed-forward layers")
-    bias = bool(values.get("attention_bias", False))
-    context = _whole(values, "max_position_embeddings", 2048)
+    bias = flag(values, "attention_bias")
+    context = whole(values, "max_position_embeddings")
     return DecoderConfig(
         architecture=architecture,
         hidden=hidden,
-        intermediate=_whole(values, "intermediate_size"),
+        intermediate=whole(values, "intermediate_size"),
         layers=layers,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocabulary=_whole(values, "vocab_size"),
-        norm_epsilon=float(values.get("rms_norm_eps", 1e-6)),
-        rope=_rope(values, context),
+        head_dim=_head_dim(values, architecture, hidden, heads),
+        vocabulary=whole(values, "vocab_size"),
+        norm_epsilon=number(values, "rms_norm_eps", 1e-6),
+        rope=read_rope(values, context),
         context=context,
         windows=_windows(values, architecture, layers),
-        tied=bool(values.get("tie_word_embeddings", False)),
+        tied=flag(values, "tie_word_embeddings"),
         qkv_bias=bias or architecture == "qwen2",
         output_bias=bias and architecture in ("llama", "qwen3"),
         qk_norm=architecture == "qwen3",
     )
 
 
-def _whole(values: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = values.get(key)
-    if value is None and default is not None:
-        value = default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-        raise UserError(f"{key} is {value!r}; it must be a positive whole number")
-    return value
+def _refuse(values: Mapping[str, Any], architecture: str) -> None:
+    """Raise UserError for what a config asks for and no decoder here does."""
+    if values.get("hidden_act", "silu") != "silu":
+        raise UserError(f'hidden_act "{values["hidden_act"]}" is not supported; only "silu" is')
+    if flag(values, "mlp_bias"):
+        raise UserError("mlp_bias is not supported; use a model without biases in its feed-forward layers")
+    if architecture == "mistral" and flag(values, "attention_bias"):
+        raise UserError('attention_bias does not go with model_type "mistral"; use a model without biases')
+    if values.get("quantization_config") is not None:
+        raise UserError("quantization_config: checkpoints that are quantized already are not supported; use the original one")
+    own = values.get("auto_map")
+    if isinstance(own, Mapping) and "AutoModelForCausalLM" in own:
+        raise UserError(f'auto_map names code of its own, "{own["AutoModelForCausalLM"]}", which is not run; use another model')
 
 
-def _rope(values: Mapping[str, Any], context: int) -> Rope:
-    scaling = {**(values.get("rope_scaling") or {}), **(values.get("rope_parameters") or {})}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in ROPE_TYPES:
-        raise UserError(f'rope_type "{kind}" is not supported; known: {", ".join(ROPE_TYPES)}')
-    if float(scaling.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0))) != 1.0:
-        raise UserError("partial_rotary_factor is not supported; only whole heads are rotated")
-    given = {
-        "theta": scaling.get("rope_theta", values.get("rope_theta", 10000.0)),
-        "type": kind,
-        "factor": scaling.get("factor"),
-        "low_frequency_factor": scaling.get("low_freq_factor"),
-        "high_frequency_factor": scaling.get("high_freq_factor"),
-        "original_context": scaling.get("original_max_position_embeddings", context),
-        "beta_fast": scaling.get("beta_fast"),
-        "beta_slow": scaling.get("beta_slow"),
-        "attention_factor": scaling.get("attention_factor"),
-    }
-    return Rope.model_validate({key: value for key, value in given.items() if value is not None})
+def _head_dim(values: Mapping[str, Any], architecture: str, hidden: int, heads: int) -> int:
+    if hidden % heads and (values.get("head_dim") is None or architecture == "llama"):
+        raise UserError(f"hidden_size {hidden} is no multiple of num_attention_heads {heads}; correct the config")
+    size = whole(values, "head_dim", hidden // heads)
+    if size % 2:
+        raise UserError(f"head_dim {size} is odd, rotary positions need pairs; correct the config")
+    return size
 
 
 def _windows(values: Mapping[str, Any], architecture: str, layers: int) -> tuple[int | None, ...]:
-    window = values.get("sliding_window")
-    if architecture.startswith("qwen") and not values.get("use_sliding_window", False):
-        window = None
-    if architecture == "llama" or window is None:
-        return (None,) * layers
-    size = _whole(values, "sliding_window")
+    """The sliding window of each layer, from sliding_window, max_window_layers and layer_types."""
+    is_qwen = architecture.startswith("qwen")
+    is_used = flag(values, "use_sliding_window") if is_qwen else values.get("sliding_window") is not None
+    window = whole(values, "sliding_window") if is_used and values.get("sliding_window") is not None else None
+    if architecture == "llama" and window is not None:
+        raise UserError('sliding_window does not go with model_type "llama"; remove it, or use "mistral"')
+    full = whole(values, "max_window_layers", least=0) if is_qwen else 0
+    usual = tuple(FULL if window is None or layer < full else SLIDING for layer in range(layers))
     kinds = values.get("layer_types")
-    if kinds is not None and len(kinds) == layers:
-        return tuple(size if kind == "sliding_attention" else None for kind in kinds)
-    full = int(values.get("max_window_layers", 0)) if architecture.startswith("qwen") else 0
-    return tuple(None if layer < full else size for layer in range(layers))
+    kinds = usual if kinds is None else _layer_types(kinds, layers)
+    if kinds != usual and (not is_qwen or window is None):
+        raise UserError(
+            f'layer_types does not agree with sliding_window {window} of model_type "{architecture}"; correct the config'
+        )
+    return tuple(window if kind == SLIDING else None for kind in kinds)
+
+
+def _layer_types(kinds: Any, layers: int) -> tuple[str, ...]:
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise UserError(f"layer_types must list {layers} kinds, one for each of num_hidden_layers; correct the config")
+    for kind in kinds:
+        if kind not in (FULL, SLIDING):
+            raise UserError(f"layer_types: {kind!r} is not supported; known: {FULL}, {SLIDING}")
+    return tuple(kinds)

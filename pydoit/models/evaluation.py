@@ -34,7 +34,8 @@ def evaluate(
     equal, total = 0, 0
     for number, prompt in enumerate(prompts):
         progress(f"continuation {number + 1} of {len(prompts)}")
-        ours, theirs = greedy(model, prompt, greedy_tokens), reference.greedy(prompt, greedy_tokens)
+        count = min(greedy_tokens, model.longest + 1 - len(prompt))
+        ours, theirs = greedy(model, prompt, count), reference.greedy(prompt, count)
         equal += sum(a == b for a, b in zip(ours, theirs, strict=True))
         total += len(theirs)
     return {
@@ -134,32 +135,50 @@ def greedy(model: LanguageModel, prompt: Ids, count: int) -> list[int]:
 
 def chunked_difference(model: LanguageModel, tokens: Ids) -> float:
     """Largest difference of the last logits between a prompt given at once and in uneven pieces."""
-    whole, pieces = model.add(), model.add()
+    prompt = tokens[: min(model.chunk, model.longest)]
+    expected = _last_logits(model, [prompt])
+    found = _last_logits(model, np.split(prompt, [1, 1 + len(prompt) // 3]))
+    return float(np.abs(found - expected).max())
+
+
+def _last_logits(model: LanguageModel, parts: Sequence[Ids]) -> NDArray[np.float32]:
+    """Logits after the last part of a fresh sequence's prompt."""
+    sequence = model.add()
     try:
-        prompt = tokens[: min(len(tokens), model.chunk, model.capacity // 2 - 32)]
-        expected = model.prefill(whole, prompt)
-        for part in np.split(prompt, [1, 1 + len(prompt) // 3]):
-            if len(part):
-                found = model.prefill(pieces, part)
-        return float(np.abs(found - expected).max())
+        return [model.prefill(sequence, part) for part in parts if len(part)][-1]
     finally:
-        model.drop(whole)
-        model.drop(pieces)
+        model.drop(sequence)
 
 
 def batched_difference(model: LanguageModel, prompts: Sequence[Ids]) -> float | None:
-    """Largest difference of logits between sequences decoded together and one at a time; None with one sequence only."""
-    used = [prompt for prompt in prompts[: model.sequences // 2] if len(prompt)]
+    """Largest difference of logits between sequences decoded together and one at a time; None where only one has room."""
+    used = _fitting(model, prompts)
     if len(used) < 2:
         return None
-    alone, together = [[model.add() for _ in used] for _ in range(2)]
+    last = [int(prompt[0]) for prompt in used]
+    alone = [_decoded(model, [prompt], [token]) for prompt, token in zip(used, last, strict=True)]
+    return float(np.abs(_decoded(model, used, last) - np.concatenate(alone)).max())
+
+
+def _fitting(model: LanguageModel, prompts: Sequence[Ids]) -> list[Ids]:
+    """As many of the first prompts as the cache holds at a time, each with one more token."""
+    used: list[Ids] = []
+    free = model.pool.pages
+    for prompt in prompts[: model.sequences]:
+        free -= len(prompt) // model.pool.page_size + 1
+        if free >= 0 and 0 < len(prompt) < model.longest:
+            used.append(prompt)
+    return used
+
+
+def _decoded(model: LanguageModel, prompts: Sequence[Ids], last: Sequence[int]) -> NDArray[np.float32]:
+    """Logits after one token more than each prompt, decoded together."""
+    sequences: list[int] = []
     try:
-        for sequences in (alone, together):
-            for sequence, prompt in zip(sequences, used, strict=True):
-                model.prefill(sequence, prompt)
-        last = [int(prompt[0]) for prompt in used]
-        expected = np.concatenate([model.decode([one], [token]) for one, token in zip(alone, last, strict=True)])
-        return float(np.abs(model.decode(together, last) - expected).max())
+        for prompt in prompts:
+            sequences.append(model.add())
+            model.prefill(sequences[-1], prompt)
+        return model.decode(sequences, last)
     finally:
-        for sequence in (*alone, *together):
+        for sequence in sequences:
             model.drop(sequence)

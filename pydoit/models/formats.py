@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
+from pydoit.errors import UserError
 from pydoit.kernels.cpu.weight_format import Quantized, WeightFormat, dequantize, quantize
-from pydoit.models.parameters import Parameter
+from pydoit.models.config import DecoderConfig
+from pydoit.models.parameters import Parameter, parameters
 from pydoit.models.spec import WeightSpec
+from pydoit.nearest import nearest
 
 DEFAULT_GROUP = 32
 """Elements that share an int4 scale when the recipe does not say: that of GGUF's Q4_1."""
@@ -23,6 +27,15 @@ def weight_format(parameter: Parameter, kept: WeightSpec) -> WeightFormat:
     if kept.scheme == "int4" and parameter.name not in ("head", "embedding"):
         return WeightFormat("int4", kept.group_size or DEFAULT_GROUP, symmetric=kept.symmetric)
     return WeightFormat("int8", kept.group_size if kept.scheme == "int8" else DEFAULT_GROUP, symmetric=True)
+
+
+def check_exclude(config: DecoderConfig, kept: WeightSpec) -> None:
+    """Raise UserError for a pattern that leaves out nothing: its parameter would be quantized against the recipe's word."""
+    names = [parameter.name for parameter in parameters(config) if parameter.kind != "vector"]
+    for pattern in kept.exclude:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            shown = list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
+            raise UserError(f"quantization.exclude: {pattern!r} matches no parameter; {nearest(pattern, shown)}")
 
 
 def fit(chosen: WeightFormat, source: Any) -> Any:

@@ -13,6 +13,7 @@ from pydoit.nearest import nearest
 
 ARCHITECTURES = {"llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3"}
 """general.architecture -> model_type; Mistral's files mostly call themselves llama."""
+_SCALING_KEYS = ("type", "factor", "original_context_length", "finetuned")
 _LLAMA3_SCALING = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
@@ -86,9 +87,14 @@ def _rope_scaling(file: GgufFile, architecture: str) -> dict[str, Any] | None:
     """As in config.json; llama.cpp writes Llama 3.1's scaling as a tensor of divisors and not as metadata."""
     if "rope_freqs.weight" in file.tensors:
         return _llama3_scaling(file, architecture)
-    kind = file.value(f"{architecture}.rope.scaling.type", str, "none")
+    prefix = f"{architecture}.rope.scaling."
+    unknown = [name for name in file.metadata if name.startswith(prefix) and name.removeprefix(prefix) not in _SCALING_KEYS]
+    if unknown:
+        raise UserError(f"{file.path}: metadata {', '.join(unknown)} are not supported; known: {', '.join(_SCALING_KEYS)}")
+    old = file.value(f"{architecture}.rope.scale_linear", float, 1.0)
+    kind = file.value(f"{prefix}type", str, "none")
     if kind == "none":
-        return None
+        return None if old == 1 else {"rope_type": "linear", "factor": old}
     factor = file.required(f"{architecture}.rope.scaling.factor", float)
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor}

@@ -53,7 +53,7 @@ class GgufFile:
             self.metadata, entries = read_header(buffer)
         except FaultyError as error:
             raise UserError(f"{path}: this is no whole GGUF file: {error}; download or convert it again") from error
-        parts = self.metadata.get("split.count", 0)
+        parts = self.value("split.count", int, 0)
         if parts > 1:
             raise UserError(f"{path}: this is one of {parts} parts; join them by `llama-gguf-split --merge`")
         whole = np.frombuffer(buffer, np.uint8)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pydoit.errors import UserError
 from pydoit.models.gguf_file import GgufFile
 from pydoit.nearest import nearest
@@ -53,8 +55,11 @@ class Vocabulary:
         if self.model not in kinds:
             raise UserError(f"{file.path}: a {self.model!r} tokenizer is not supported; {nearest(self.model, list(kinds))}")
         self.tokens: list[str] = file.required("tokenizer.ggml.tokens", list)
-        types = file.metadata.get("tokenizer.ggml.token_type")
+        types = file.value("tokenizer.ggml.token_type", np.ndarray)
         self.types = [_NORMAL] * len(self.tokens) if types is None else [int(kind) for kind in types]
+        rows = file.tensors["token_embd.weight"].shape[0] if "token_embd.weight" in file.tensors else len(self.tokens)
+        if len(self.tokens) > rows:
+            raise UserError(f"{file.path}: {len(self.tokens)} tokens have an embedding of {rows} rows; convert the model again")
         if len(self.types) != len(self.tokens):
             raise UserError(f"{file.path}: {len(self.tokens)} tokens have {len(self.types)} types; convert the model again")
         self.pre = file.value("tokenizer.ggml.pre", str, "default")
@@ -116,8 +121,6 @@ class Vocabulary:
 
     def _merges_by_score(self) -> list[tuple[str, str]]:
         """SentencePiece merges what gives the token with the best score; ties go to the longer left, then right part."""
-        import numpy as np
-
         scores = self._file.required("tokenizer.ggml.scores", np.ndarray)
         if len(scores) != len(self.tokens):
             raise UserError(f"{self._file.path}: {len(self.tokens)} tokens have {len(scores)} scores; convert the model again")

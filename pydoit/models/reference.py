@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pydoit.errors import UserError
 from pydoit.models.checkpoint import config_values, open_checkpoint
 from pydoit.models.config import decoder_config
 from pydoit.models.parameters import checkpoint_shapes
@@ -68,7 +69,10 @@ def _build(spec: LanguageSpec, folder: Path, config: Path | None) -> torch.nn.Mo
     kind = str(values.pop("model_type"))
     for key in ("torch_dtype", "dtype", "transformers_version", "architectures", "quantization_config"):
         values.pop(key, None)
-    settings = transformers.AutoConfig.for_model(kind, **values)
+    try:
+        settings = transformers.AutoConfig.for_model(kind, **values)
+    except Exception as error:  # whatever its validators raise
+        raise UserError(f"model.config: transformers refuses it ({' '.join(str(error).split())}); correct it") from error
     with torch.device("meta"):
         model: Any = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation="eager")
     decoder = decoder_config({"model_type": kind, **values})

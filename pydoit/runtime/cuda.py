@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pydoit.errors import UserError
 from pydoit.runtime import library as runtime_library
-from pydoit.runtime.device import check_names, read_weights
+from pydoit.runtime.device import Described, check_names, read_weights
 from pydoit.runtime.exchange import numpy_dtype
 
 _CUDA = 2  # DLPack's kDLCUDA
@@ -36,8 +36,7 @@ class CudaDevice:
         self._to_bytes = self._ffi.get_global_func("runtime.TVMTensorCopyToBytes")
         self._view = self._ffi.get_global_func("runtime.TVMTensorCreateView")
         self._copy = self._ffi.get_global_func("runtime.TVMTensorCopyFromTo")
-        module = self._ffi.load_module(str(library))
-        self._machine = module["vm_load_executable"]()
+        self._machine = runtime_library.load_module(library)["vm_load_executable"]()
         self._machine["vm_initialization"](_CUDA, 0, _POOLED_ALLOCATOR, _CPU, 0, _POOLED_ALLOCATOR)
         self._functions: dict[str, Any] = {}
         self._inputs: dict[tuple[int, tuple[int, ...]], Any] = {}
@@ -48,9 +47,9 @@ class CudaDevice:
         """What the driver calls the GPU."""
         return _device_name()
 
-    def bind(self, weights: Sequence[Path], names: Sequence[str], caches: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def bind(self, weights: Sequence[Path], names: Sequence[str], caches: Described, params: Described) -> list[Any]:
         """Copy the weights to the GPU and clear the caches; raises UserError, before anything is copied, if they do not fit."""
-        tensors = read_weights(weights)
+        tensors = read_weights(weights, params)
         check_names({**tensors, **{item["name"]: None for item in caches}}, names)
         sizes = {item["name"]: math.prod(item["shape"]) * numpy_dtype(item["dtype"]).itemsize for item in caches}
         weight_bytes = sum(array.nbytes for array in tensors.values())

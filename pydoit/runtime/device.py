@@ -13,6 +13,10 @@ from pydoit.errors import UserError
 from pydoit.runtime import library as runtime_library
 from pydoit.runtime.aligned import aligned, empty, map_weights
 from pydoit.runtime.exchange import numpy_dtype, to_array, to_tensor
+from pydoit.runtime.manifest import check_weights
+
+Described = Sequence[Mapping[str, Any]]
+"""Tensors as a manifest has them: name, shape, dtype."""
 
 
 class Device(Protocol):
@@ -22,8 +26,8 @@ class Device(Protocol):
     def name(self) -> str:
         """What the hardware calls itself."""
 
-    def bind(self, weights: Sequence[Path], names: Sequence[str], caches: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Weights and zeroed caches, by `names`, as the functions take them."""
+    def bind(self, weights: Sequence[Path], names: Sequence[str], caches: Described, params: Described) -> list[Any]:
+        """Weights, checked to be those of `params`, and zeroed caches, by `names`, as the functions take them."""
 
     def call(self, function: str, inputs: Sequence[NDArray[np.int32]], arguments: Sequence[Any]) -> NDArray[np.float32]:
         """Run a function; its result on the host."""
@@ -41,14 +45,15 @@ def open_device(library: Path, target: Mapping[str, Any], threads: int) -> Devic
     return CpuDevice(library, threads)
 
 
-def read_weights(files: Sequence[Path]) -> dict[str, NDArray[Any]]:
-    """Tensors of safetensors files by name, mapped; raises UserError for a damaged file."""
+def read_weights(files: Sequence[Path], params: Described) -> dict[str, NDArray[Any]]:
+    """Tensors of safetensors files by name, mapped; raises UserError for a damaged file, or tensors unlike `params`."""
     tensors: dict[str, NDArray[Any]] = {}
     for file in files:
         try:
             tensors.update(map_weights(file))
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{file}: the weights cannot be read ({error}); build or copy them again") from error
+    check_weights(tensors, params)
     return tensors
 
 
@@ -73,8 +78,8 @@ class CpuDevice:
     def name(self) -> str:
         return "cpu"
 
-    def bind(self, weights: Sequence[Path], names: Sequence[str], caches: Sequence[Mapping[str, Any]]) -> list[Any]:
-        tensors = read_weights(weights)
+    def bind(self, weights: Sequence[Path], names: Sequence[str], caches: Described, params: Described) -> list[Any]:
+        tensors = read_weights(weights, params)
         for item in caches:
             array = empty(tuple(item["shape"]), numpy_dtype(item["dtype"]))
             array.view(np.uint8)[...] = 0

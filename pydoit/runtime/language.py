@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from pydoit.errors import UserError
 from pydoit.runtime.device import Device, open_device
 from pydoit.runtime.exchange import numpy_dtype
+from pydoit.runtime.manifest import read_manifest
 from pydoit.runtime.text.pages import PagePool
 
 Logits = NDArray[np.float32]
@@ -32,10 +32,14 @@ class LanguageModel:
         weights: Sequence[Path],
         language: Mapping[str, Any],
         *,
+        params: Sequence[Mapping[str, Any]] = (),
         target: Mapping[str, Any] | None = None,
         threads: int = 0,
     ) -> None:
-        """`language` and `target` are those of manifest.json; `threads` 0: one for each usable CPU."""
+        """`language`, `params` and `target` are those of manifest.json; `threads` 0: one for each usable CPU.
+
+        Raises UserError where the weights are not of the shapes and dtypes in `params`.
+        """
         cache = language["cache"]
         self.vocabulary = int(language["config"]["vocabulary"])
         self.context = int(language["config"]["context"])
@@ -46,9 +50,14 @@ class LanguageModel:
         window = max(windows) if all(windows) else None
         self.pool = PagePool(self.capacity // int(cache["page_size"]), int(cache["page_size"]), self.sequences, window)
         self._device: Device = open_device(library, target or {"kind": "cpu"}, threads)
-        self._arguments = self._device.bind(weights, language["arguments"], language["caches"])
+        self._arguments = self._device.bind(weights, language["arguments"], language["caches"], params)
         self.device_name = self._device.name
         self.cache_bytes = sum(math.prod(item["shape"]) * numpy_dtype(item["dtype"]).itemsize for item in language["caches"])
+
+    @property
+    def longest(self) -> int:
+        """Tokens that one sequence may have: a sliding window frees its pages, without one the cache is the bound too."""
+        return self.context if self.pool.window is not None else min(self.context, self.capacity)
 
     def add(self) -> int:
         """Start a sequence without tokens; raises UserError when there are too many."""
@@ -127,9 +136,9 @@ class LanguageModel:
         return self._device.call(function, inputs, self._arguments)
 
     def _checked(self, tokens: Tokens) -> NDArray[np.int32]:
-        given = np.asarray(tokens, dtype=np.int64)
-        if given.ndim != 1 or not given.size:
-            raise UserError("a sequence needs at least one token; pass a list of token ids")
+        given = np.asarray(tokens)
+        if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
+            raise UserError("a sequence needs at least one token; pass a list of token ids, whole numbers")
         if given.min() < 0 or given.max() >= self.vocabulary:
             raise UserError(f"token ids lie in 0..{self.vocabulary - 1}; use the model's own tokenizer")
         return given.astype(np.int32)
@@ -138,22 +147,16 @@ class LanguageModel:
 def load_language_model(path: Path | str, threads: int | None = None) -> LanguageModel:
     """Load an artifact folder that holds a language model; raises UserError where it is none or lacks its weights."""
     folder = Path(path)
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder}: no readable manifest.json ({error}); give the folder of an artifact") from error
+    manifest = read_manifest(folder)
     if "language" not in manifest:
         raise UserError(f"{folder} holds no language model; load it with pydoit.runtime.load")
     if not manifest["weights"]:
         raise UserError(f"{folder} has no weights, their source could not be reached; build it where it can")
-    for item in (manifest["library"], *manifest["weights"]):
-        file = folder / item["path"]
-        if not file.is_file() or file.stat().st_size != item["bytes"]:
-            raise UserError(f"{folder}: {item['path']} is missing or has another size than built; copy it again")
     return LanguageModel(
         folder / manifest["library"]["path"],
         [folder / item["path"] for item in manifest["weights"]],
         manifest["language"],
+        params=manifest["params"],
         target=manifest["target"],
         threads=manifest["target"]["threads"] if threads is None else threads,
     )

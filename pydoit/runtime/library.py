@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import itertools
 import os
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydoit.errors import UserError
+
 _CPU = 1  # DLPack's kDLCPU
 _POOLED_ALLOCATOR = 2
+_loads = itertools.count()
 _BIG_CORES = 1  # runtime.config_threadpool's affinity mode
 
 
@@ -44,10 +48,28 @@ def _load_runtime_library() -> None:
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
+def load_module(library: Path) -> Any:
+    """A library built by TVM; raises UserError for a file that is none, or none for this machine."""
+    try:
+        return tvm_ffi().load_module(_fresh_spelling(library))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0].rpartition(f"{library.name}: ")[2]
+        raise UserError(f"{library}: the library cannot be loaded ({reason}); build or copy it again") from error
+
+
+def _fresh_spelling(library: Path) -> str:
+    """The path in a spelling that no library was loaded by before.
+
+    dlopen takes a path that it has seen for the library that it loaded then, even if that was rebuilt meanwhile; for one
+    that it has not seen it looks at the file.
+    """
+    detour = "".join("./" if bit == "1" else "/" for bit in f"{next(_loads):b}")
+    return f"{library.parent}/{detour}{library.name}"
+
+
 def open_machine(library: Path) -> Any:
     """Load lib.so and start its Relax virtual machine on the CPU; functions are looked up by machine["main"]."""
-    module = tvm_ffi().load_module(os.fspath(library))
-    machine = module["vm_load_executable"]()
+    machine = load_module(library)["vm_load_executable"]()
     machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
     return machine
 
@@ -59,6 +81,8 @@ def set_threads(count: int) -> None:
     which slows down everything else in the process: not done unless TVM_BIND_THREADS asks for it.
     The pool is made once for each thread and can shrink but not grow.
     """
+    if count < 0:
+        raise UserError(f"threads is {count}; give at least 1, or 0 for one on each usable CPU")
     cpus = sorted(os.sched_getaffinity(0))
     count = count or len(cpus)
     os.environ.setdefault("TVM_BIND_THREADS", "0")

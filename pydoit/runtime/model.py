@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pydoit.errors import UserError
 from pydoit.runtime import library as runtime_library
 from pydoit.runtime.aligned import aligned, map_weights
 from pydoit.runtime.exchange import to_array, to_tensor
+from pydoit.runtime.manifest import check_weights, read_manifest
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Model:
         self._function = self._machine[entry]
         self._ffi = runtime_library.tvm_ffi()
         files = [weights] if isinstance(weights, Path) else weights
-        self._weights = _ordered_weights(files, [TensorSpec.parse(item) for item in params], self._ffi)
+        self._weights = _ordered_weights(files, params, self._ffi)
 
     def __call__(self, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Run once; raises UserError for an unknown or missing name, a wrong dtype or a wrong shape."""
@@ -114,16 +114,9 @@ def load(path: Path | str, threads: int | None = None) -> Model:
     `threads` is the size of TVM's pool; None takes the manifest's target.threads (0: one for each usable CPU).
     """
     folder = Path(path)
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder}: no readable manifest.json ({error}); give the folder of an artifact") from error
-    if manifest.get("schema") != 1:
-        raise UserError(f"{folder}: manifest.json has schema {manifest.get('schema')!r}; this version reads 1")
-    for item in (manifest["library"], *manifest["weights"]):
-        file = folder / item["path"]
-        if not file.is_file() or file.stat().st_size != item["bytes"]:
-            raise UserError(f"{folder}: {item['path']} is missing or has another size than built; copy it again")
+    manifest = read_manifest(folder)
+    if "language" in manifest:
+        raise UserError(f"{folder} holds a language model; load it with pydoit.runtime.load_text_model")
     return Model(
         folder / manifest["library"]["path"],
         [folder / item["path"] for item in manifest["weights"]],
@@ -136,17 +129,15 @@ def load(path: Path | str, threads: int | None = None) -> Model:
     )
 
 
-def _ordered_weights(files: Sequence[Path], params: Sequence[TensorSpec], ffi: Any) -> list[Any]:
+def _ordered_weights(files: Sequence[Path], params: Sequence[Mapping[str, Any]], ffi: Any) -> list[Any]:
     tensors: dict[str, NDArray[Any]] = {}
     for file in files:
         try:
             tensors.update(map_weights(file))
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{file}: the weights cannot be read ({error}); build or copy them again") from error
-    missing = [spec.name for spec in params if spec.name not in tensors]
-    if missing:
-        raise UserError(f"the weights lack {missing[0]!r} and {len(missing) - 1} more; build or copy them again")
-    return [to_tensor(tensors[spec.name], ffi) for spec in params]
+    check_weights(tensors, params)
+    return [to_tensor(tensors[item["name"]], ffi) for item in params]
 
 
 def _checked(

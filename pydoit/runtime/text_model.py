@@ -101,6 +101,8 @@ class TextModel:
         raw: bool = False,
     ) -> list[Completion]:  # fmt: skip
         """Continue several prompts; as many as the cache has room for are decoded together, the others follow."""
+        if isinstance(prompts, str):
+            raise UserError("the prompts are one text; give a list of texts or chats")
         waiting = [self._answer(prompt, sampling, max_tokens, stop, raw=raw) for prompt in prompts]
         done = [answer.completion for answer in waiting]
         running: dict[int, _Answer] = {}
@@ -127,10 +129,14 @@ class TextModel:
         return done
 
     def _admit(self, waiting: list[_Answer], running: dict[int, _Answer]) -> None:
-        """Prefill waiting prompts while there is room, each with its whole answer; at least one when nothing runs."""
-        while waiting and len(self.model.pool.sequences) < self.model.sequences:
+        """Prefill waiting prompts while there is room, each with its whole answer; at least one when nothing runs.
+
+        Room for the rest of the answers that run already is kept, so that none is cut short for one that came later.
+        """
+        while waiting and (not running or len(self.model.pool.sequences) < self.model.sequences):
             answer = waiting[0]
-            if running and len(answer.prompt) + answer.max_tokens > self.model.pool.free_tokens:
+            promised = sum(self._lacking(other, sequence) for sequence, other in running.items())
+            if running and promised + self._lacking(answer) > self.model.pool.free_tokens:
                 return
             waiting.pop(0)
             sequence = self.model.add()
@@ -143,6 +149,14 @@ class TextModel:
                 self.model.drop(sequence)
             else:
                 running[sequence] = answer
+
+    def _lacking(self, answer: _Answer, sequence: int | None = None) -> int:
+        """Tokens of whole pages that an answer may need beyond those that its sequence holds."""
+        pool, longest = self.model.pool, len(answer.prompt) + answer.max_tokens
+        if pool.window is not None:
+            longest = min(longest, pool.window + self.model.chunk + pool.page_size)
+        held = 0 if sequence is None else len(pool.table(sequence))
+        return max(-(-longest // pool.page_size) - held, 0) * pool.page_size
 
     def _stream(self, answer: _Answer) -> Generator[str, None, None]:
         sequence = self.model.add()
@@ -170,33 +184,34 @@ class TextModel:
         return length < self.model.context and (in_page or pool.free_tokens > 0 or pool.window is not None)
 
     def _answer(self, prompt: Prompt, sampling: Sampling, max_tokens: int, stop: Sequence[str], *, raw: bool) -> _Answer:
-        if max_tokens < 1:
-            raise UserError(f"max_tokens is {max_tokens}; give at least 1")
+        if not isinstance(max_tokens, int) or max_tokens < 1:
+            raise UserError(f"max_tokens is {max_tokens!r}; give a whole number of at least 1")
+        if not isinstance(prompt, str) and (raw or not isinstance(prompt, Sequence) or not prompt):
+            kind = "a raw prompt is text" if raw else "a prompt is text, or the messages of a chat"
+            raise UserError(f"the prompt is {str(prompt)[:60]!r}; {kind}")
         if isinstance(prompt, str) and not raw:
             prompt = [{"role": "user", "content": prompt}]
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else self.tokenizer.chat(prompt)
         if not ids:
             raise UserError("the prompt has no tokens; give some text")
-        limit = self.model.context if self.model.pool.window is not None else min(self.model.context, self.model.capacity)
-        if len(ids) > limit:
+        if len(ids) > self.model.longest:
             raise UserError(
                 f"the prompt has {len(ids)} tokens; the model's context is {self.model.context} and its cache holds "
                 f"{self.model.capacity}; shorten it, or build with more kv_cache.tokens"
             )
-        stream = self.tokenizer.stream(stop, begins=not raw)
-        return _Answer(ids, Sampler(sampling), stream, self.tokenizer.eos, max_tokens)
+        return _Answer(ids, Sampler(sampling), self.tokenizer.stream(stop, begins=not raw), self.tokenizer, max_tokens)
 
 
 class _Answer:
     """One prompt and its completion so far."""
 
-    def __init__(self, prompt: list[int], sampler: Sampler, stream: TextStream, ends: frozenset[int], max_tokens: int) -> None:
+    def __init__(self, prompt: list[int], sampler: Sampler, stream: TextStream, tokenizer: Tokenizer, max_tokens: int) -> None:
         self.prompt = prompt
         self.max_tokens = max_tokens
         self.completion = Completion(len(prompt))
         self.rest = ""
         """Text that was held back until the end was known."""
-        self._sampler, self._text, self._ends = sampler, stream, ends
+        self._sampler, self._text, self._tokenizer = sampler, stream, tokenizer
 
     @property
     def is_finished(self) -> bool:
@@ -217,9 +232,9 @@ class _Answer:
     def take(self, logits: NDArray[np.float32]) -> str:
         """Choose the next token; the text that can be shown now."""
         completion = self.completion
-        sampled = self._sampler.next(logits, [*self.prompt, *completion.tokens])
+        sampled = self._sampler.next(self._known(logits), [*self.prompt, *completion.tokens])
         completion.sampled.append(sampled)
-        if sampled.token in self._ends:
+        if sampled.token in self._tokenizer.eos:
             self.finish("stop")
             return ""
         completion.tokens.append(sampled.token)
@@ -230,6 +245,14 @@ class _Answer:
         elif len(completion.tokens) >= self.max_tokens:
             self.finish("length")
         return piece
+
+    def _known(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Those of tokens that stand for something: rows that pad an embedding are never drawn."""
+        known = logits[: self._tokenizer.vocabulary]
+        if self._tokenizer.absent:
+            known = known.copy()
+            known[list(self._tokenizer.absent)] = -np.inf
+        return known
 
     def finish(self, reason: Literal["stop", "length"]) -> None:
         """End; what was held back is text after all."""

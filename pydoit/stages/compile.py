@@ -24,7 +24,7 @@ class Spec(Frozen):
 
 def tools(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The tools that this target takes beside `TOOLS`."""
-    return ("triton", "nvcc") if spec["target"]["kind"] == "cuda" else ()
+    return ("triton", "nvcc", "ptxas") if spec["target"]["kind"] == "cuda" else ()
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:

@@ -26,12 +26,14 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     from pydoit.models.checkpoint import load_config
     from pydoit.models.decoder import FUNCTIONS, build_module
+    from pydoit.models.formats import check_exclude
     from pydoit.models.targets import make_operators
     from pydoit.models.weights import described_weights
     from pydoit.records import read_records
 
     folder = inputs["fetch"] / "model" if "fetch" in inputs else Path()
     config = load_config(spec.source, folder, inputs.get("config"))
+    check_exclude(config, spec.kept)
     records = read_records(inputs["records"]) if "records" in inputs else None
     operators = make_operators(config, spec, records.decisions(spec.target.arch) if records is not None else None)
     shape = spec.cache_shape

@@ -52,11 +52,11 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         threads=spec.target.threads,
     )  # fmt: skip
     loaded = time.perf_counter()
-    prompts = [size for size in spec.shapes.get("prompt", PROMPTS) if size <= model.capacity]
-    contexts = [size for size in spec.shapes.get("context", CONTEXTS) if size < model.capacity]
+    prompts = [size for size in spec.shapes.get("prompt", PROMPTS) if size <= model.longest]
+    contexts = spec.shapes.get("context", CONTEXTS)
     batches = [size for size in spec.shapes.get("sequences", SEQUENCES) if size <= model.sequences]
     prefill = [_prefill(model, spec, size) for size in prompts]
-    cases = [(size, count) for size in contexts for count in batches if (size + 1) * count <= model.capacity]
+    cases = [(size, count) for size in contexts for count in batches if size < _room(model, count)]
     decode = [_decode(model, spec, size, count) for size, count in cases]
     return {
         "device": cpu_name() if spec.target.kind == "cpu" else model.device_name,
@@ -90,7 +90,7 @@ def _prefill(model: Any, spec: Spec, size: int) -> dict[str, Any]:
 def _decode(model: Any, spec: Spec, context: int, count: int) -> dict[str, Any]:
     """Time of one decode step of `count` sequences that hold `context` tokens each."""
     tokens = _tokens(model, spec.seed, context)
-    steps = min(spec.warmup + spec.repeat, model.capacity // count - context)
+    steps = min(spec.warmup + spec.repeat, _room(model, count) - context)
     sequences = [model.add() for _ in range(count)]
     for sequence in sequences:
         model.prefill(sequence, tokens)
@@ -105,6 +105,11 @@ def _decode(model: Any, spec: Spec, context: int, count: int) -> dict[str, Any]:
     measured = statistics(times[min(spec.warmup, steps - 1) :])
     rate = 1000.0 * count / measured["median"]
     return {"context": context, "sequences": count, "latency_ms": measured, "tokens_per_second": rate}
+
+
+def _room(model: Any, count: int) -> int:
+    """Tokens that each of `count` sequences may have, in whole pages."""
+    return int(min(model.context, model.pool.pages // count * model.pool.page_size))
 
 
 def _tokens(model: Any, seed: int, size: int) -> Any:

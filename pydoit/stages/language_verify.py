@@ -77,8 +77,11 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     model = LanguageModel(
         inputs["compile"] / "lib.so", files, described["language"], target=target.model_dump(), threads=target.threads
     )
-    window = min(spec.window, model.capacity, model.context)
+    window = min(spec.window, model.longest)
+    if window < 2:
+        raise UserError("verify.language: a piece of one token predicts nothing; raise kv_cache.tokens to 2 or more")
     pieces, prompts = _texts(spec, inputs, model.vocabulary, window)
+    prompts = [prompt[: model.longest] for prompt in prompts]
     folder = inputs["fetch"] / "model" if "fetch" in inputs else Path()
     progress("loading the reference")
     reference = Reference(spec.model, folder, inputs.get("config"))

@@ -172,3 +172,24 @@ def test_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
         file.write_bytes(content[:size])
         with pytest.raises(UserError, match="no whole safetensors file"):
             open_checkpoint("transformers", folder, None, config)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_checkpoints_of_other_types_and_twice(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    from pydoit.models.checkpoint import load_config, open_checkpoint
+
+    folder = write_checkpoint(tmp_path / "model", "llama")
+    config = load_config("transformers", folder, None)
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file({name: tensors[name]}, folder / "consolidated.safetensors")
+    open_checkpoint("transformers", folder, None, config)  # a file beside model.safetensors does not count
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    with pytest.raises(UserError, match=rf"other.safetensors and consolidated.safetensors both hold {name}; remove one"):
+        open_checkpoint("transformers", folder, None, config)
+    (folder / "consolidated.safetensors").unlink()
+    save_file({**tensors, name: tensors[name].astype(np.int8)}, folder / "other.safetensors")
+    with pytest.raises(UserError, match=rf"{name} \(I8\) are not of F32, F16, BF16, F64; use the unquantized checkpoint"):
+        open_checkpoint("transformers", folder, None, config)

@@ -18,7 +18,7 @@ import pytest
 from conftest import TestWorkspace, make_workspace
 from moto.server import ThreadedMotoServer
 
-from pydoit.remote.signing import public_key
+from pydoit.signing_keys import public_key
 from pydoit.stages import STAGES
 
 KEY = bytes(range(32))

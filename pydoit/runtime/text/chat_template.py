@@ -34,7 +34,9 @@ class ChatTemplate:
                 return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
         self._special_tokens, self._now = dict(special_tokens), now
-        self._errors: tuple[type[Exception], ...] = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError)
+        self._errors: tuple[type[Exception], ...] = (
+            TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError, RecursionError,
+        )  # fmt: skip
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": self._strftime_now}

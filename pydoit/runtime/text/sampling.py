@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,20 +38,29 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Raise UserError for a value out of range."""
-        wanted = {
-            "temperature": ("a number of at least 0", self.temperature >= 0),
-            "top_k": ("a whole number of at least 0 (0: all)", self.top_k >= 0),
-            "top_p": ("a number above 0 and at most 1", 0 < self.top_p <= 1),
-            "min_p": ("a number from 0 to 1", 0 <= self.min_p <= 1),
-            "repetition_penalty": ("a number from 0.01 to 100 (1: off)", 0.01 <= self.repetition_penalty <= 100),
-            "seed": ("a whole number from 0 to 2**64 - 1", self.seed is None or 0 <= self.seed < 2**64),
-            "logprobs": ("a whole number of at least 0", self.logprobs >= 0),
+        wanted: dict[str, tuple[str, Callable[[Any], bool]]] = {
+            "temperature": ("a number of at least 0", lambda value: _finite(value) and value >= 0),
+            "top_k": ("a whole number of at least 0 (0: all)", lambda value: _whole(value) and value >= 0),
+            "top_p": ("a number above 0 and at most 1", lambda value: _finite(value) and 0 < value <= 1),
+            "min_p": ("a number from 0 to 1", lambda value: _finite(value) and 0 <= value <= 1),
+            "repetition_penalty": ("a number from 0.01 to 100 (1: off)", lambda value: _finite(value) and 0.01 <= value <= 100),
+            "seed": (
+                "a whole number from 0 to 2**64 - 1",
+                lambda value: value is None or (_whole(value) and 0 <= value < 2**64),
+            ),
+            "logprobs": ("a whole number of at least 0", lambda value: _whole(value) and value >= 0),
         }
         for name, (rule, kept) in wanted.items():
-            value = getattr(self, name)
-            whole = rule.startswith("a whole") and value is not None
-            if not kept or (value is not None and not math.isfinite(value)) or (whole and value != int(value)):
-                raise UserError(f"{name} is {value}; give {rule}")
+            if not kept(getattr(self, name)):
+                raise UserError(f"{name} is {getattr(self, name)!r}; give {rule}")
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _finite(value: Any) -> bool:
+    return _whole(value) or (isinstance(value, float | np.floating) and math.isfinite(value))
 
 
 class TokenLogprob(NamedTuple):

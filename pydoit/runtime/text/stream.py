@@ -46,10 +46,13 @@ class StopStrings:
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
-        """Raises UserError for an empty stop string."""
-        if "" in stop:
-            raise UserError("a stop string is empty; give at least one character, or no stop string")
-        self._stop = tuple(stop)
+        """`stop` is one text or several; raises UserError for an empty one, and for what is no text."""
+        self._stop = (stop,) if isinstance(stop, str) else tuple(stop)
+        for item in self._stop:
+            if not isinstance(item, str):
+                raise UserError(f"a stop string is {item!r}; give text")
+            if not item:
+                raise UserError("a stop string is empty; give at least one character, or no stop string")
         self._held = ""
         self.found: str | None = None
         """The stop string that ended the text."""

@@ -34,6 +34,8 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self.vocabulary = 1 + max([*added, *tokenizer.get_vocab(with_added_tokens=False).values()], default=-1)
         """The highest id and one; a model's embedding may have more rows."""
+        self.absent = tuple(sorted({*range(self.vocabulary)} - {*added, *tokenizer.get_vocab().values()}))
+        """Ids below `vocabulary` that stand for nothing."""
         self.bos: int | None = self._special(config, "bos_token")
         """Id of the token that begins a text, or None."""
         ends = {index for index, token in added.items() if token.special and token.content in END_OF_TURN}
@@ -141,10 +143,14 @@ def _read(path: Path) -> dict[str, Any]:
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: this is no UTF-8 text; take the model's own file") from error
     template = config.get("chat_template")
     if isinstance(template, list):  # several, by name
-        template = {item["name"]: item["template"] for item in template}.get("default")
+        named = [item for item in template if isinstance(item, dict) and item.get("name") == "default"]
+        template = named[0].get("template") if named else None
     return template if isinstance(template, str) else None
 
 

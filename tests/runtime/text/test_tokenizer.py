@@ -124,6 +124,8 @@ def test_date_of_a_template_can_be_fixed(tmp_path: Path) -> None:
         ("{{ ''.__class__.__mro__ }}", "refuses"),
         ("{{ messages.append(1) }}", "refuses"),
         ("{{ range(10**9) | list }}", "refuses"),
+        ("{{ 'a' * 10**15 }}", "refuses"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "refuses"),
     ],
 )
 def test_faults_of_templates(source: str, fault: str) -> None:
@@ -164,13 +166,14 @@ def test_tokenizer_of_another_model(folder: Path) -> None:
         ("tokenizer_config.json", "[]", "no JSON object"),
         ("tokenizer_config.json", '{"eos_token": "<nowhere>"}', "eos_token: '<nowhere>' is not in tokenizer.json"),
         ("generation_config.json", '{"eos_token_id": 123456}', "123456 is beyond"),
+        ("chat_template.jinja", "\udcff", "no UTF-8 text"),
     ],
 )
 def test_faults_of_files(name: str, content: str | None, fault: str, folder: Path) -> None:
     path = folder / name
     path.unlink(missing_ok=True)
     if content is not None:
-        path.write_text(content, encoding="utf-8")
+        path.write_text(content, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(UserError, match=fault):
         Tokenizer.load(folder)
 
