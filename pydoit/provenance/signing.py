@@ -62,7 +62,7 @@ def _load(path: Path) -> Any:
     try:
         key = load_pem_public_key(path.read_bytes())
     except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or "not a public key in PEM"
+        reason = getattr(error, "strerror", None) or "not a key in PEM"
         raise UserError(f"{path}: {reason}; give an Ed25519 public key (`openssl pkey -pubout`)") from None
     if not isinstance(key, Ed25519PublicKey):
         raise UserError(f"{path}: not an Ed25519 public key; make a pair with `openssl genpkey -algorithm ed25519`")
