@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from build import copy_workspace
+
 from pydoit.workspace import all_addresses, open_workspace
 
 

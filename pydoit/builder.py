@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydoit import gates, machine, publish
 from pydoit.digest import files_below
@@ -21,6 +21,11 @@ from pydoit.stages import MEASURING
 from pydoit.store import Entry, Store
 from pydoit.workspace import Workspace
 
+if TYPE_CHECKING:
+    from pydoit.remote import RemoteCache
+
+FROM_REMOTE = "from the remote cache"
+READ_IN_PLACE = "read in place"
 Tick = Callable[[float, str], None]
 Gates = Sequence[Mapping[str, Any]]
 
@@ -28,11 +33,14 @@ Gates = Sequence[Mapping[str, Any]]
 class Builder:
     """The stages of one command over one store; results are kept by (recipe, stage)."""
 
-    def __init__(self, workspace: Workspace, store: Store, history: History, afresh: frozenset[str]) -> None:
+    def __init__(self, workspace: Workspace, store: Store, history: History, afresh: frozenset[str],
+                 remote: RemoteCache | None = None) -> None:  # fmt: skip
         self.workspace = workspace
         self.store = store
         self.history = history
         self.afresh = afresh
+        self.remote = remote
+        self.committed: list[Entry] = []
         self.results: dict[tuple[str, str], Result] = {}
         self.locked: dict[str, Mapping[str, str]] = {}
         """File -> sha256 that a recipe's package must have, where the lock file is to be kept."""
@@ -44,7 +52,8 @@ class Builder:
     def examine(self, node: Node) -> Result | None:
         """What can be said without running anything: a hit, a deferral; None when it has to run or nothing is known.
 
-        Reads the store and the workspace, changes neither but for dropping damaged entries.
+        Reads the store and the workspace, changes neither but for dropping damaged entries. What the remote cache has
+        counts as restored, though none of its files are here yet: the entry tells their digests.
         """
         blocked = self._blocked(node)
         if blocked is not None:
@@ -57,6 +66,9 @@ class Builder:
         entry = self.store.lookup(key)
         if entry is not None:
             return self._found(node, entry)
+        entry = self.remote.peek(key) if self.remote is not None else None
+        if entry is not None:
+            return replace(self._found(node, entry), status="restored", reason=FROM_REMOTE)
         lacking = _lacking(node)
         return Result(node.stage, "deferred", key, document, reason=lacking) if lacking else None
 
@@ -78,7 +90,9 @@ class Builder:
     def build(self, node: Node, bounds: Gates, tick: Tick) -> Result:
         """Bring the stage up to date; the result is recorded whatever it is. Raises nothing but KeyboardInterrupt."""
         try:
-            result = (None if node.stage in self.afresh else self.examine(node)) or self._build(node, tick)
+            result = None if node.stage in self.afresh else self.examine(node)
+            if result is None or result.status == "restored":
+                result = self._build(node, tick)
             if node.stage == "package" and result.is_good:
                 result = self._publish(node, bounds, result)
         except (ModelBuildError, OSError) as error:
@@ -122,9 +136,20 @@ class Builder:
             entry = self.store.lookup(key)
             if entry is not None and node.stage not in self.afresh:
                 return self._found(node, entry, "built by another build meanwhile")
-            return self._work(node, key, document, tick)
+            return self._fetch(node, key, tick) or self._work(node, key, document, tick)
+
+    def _fetch(self, node: Node, key: str, tick: Tick) -> Result | None:
+        """The stage's output from the remote cache; what it takes may not run beside a measurement."""
+        if self.remote is None or node.stage in self.afresh or self.remote.peek(key) is None:
+            return None
+        with machine.working(lambda seconds: tick(seconds, "waiting for a measurement on this machine")):
+            entry = self.remote.fetch(key)
+        return replace(self._found(node, entry), status="restored", reason=FROM_REMOTE) if entry is not None else None
 
     def _work(self, node: Node, key: str, document: dict[str, Any], tick: Tick) -> Result:
+        lacking = _lacking(node)
+        if lacking:
+            return Result(node.stage, "deferred", key, document, reason=lacking)
         with self.store.scratch() as folder:
             inputs = self.lay_out(node, folder / "inputs")
             out = folder / "out"
@@ -141,6 +166,7 @@ class Builder:
             if self.identify(node)[1] != key:
                 raise StageError("an input changed while it was read; build again")
             entry = self.store.commit(key, node.stage, document, out, measurements, outcome.seconds)
+        self.committed.append(entry)
         return replace(self._found(node, entry), status="built", reason=self._why(node, document))
 
     def _why(self, node: Node, document: dict[str, Any]) -> str:
@@ -189,7 +215,7 @@ class Builder:
         return not node.spec.get("path") and not node.spec.get("packages")
 
     def _local_result(self, node: Node, key: str, document: dict[str, Any]) -> Result:
-        return Result(node.stage, "hit", key, document, self._local_as_model(node), reason="read in place")
+        return Result(node.stage, "hit", key, document, self._local_as_model(node), reason=READ_IN_PLACE)
 
     def _local_files(self, node: Node) -> dict[str, Path]:
         return files_below(node.local, f"model {node.local.name!r}") if node.local is not None else {}
@@ -246,7 +272,7 @@ class Builder:
             if entry is None:
                 raise StageError("the package was removed from the store meanwhile; build again")
             publish.publish(self.store, entry, folder)
-        if result.status == "built":
+        if result.status != "hit":
             return result
         return replace(result, status="restored", reason="; ".join(("copied from the store", *notes)))
 

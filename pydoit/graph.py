@@ -46,9 +46,15 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe, native: str = "") -> 
             modules=_modules(stage, recipe),
             files=_files_of(stage, recipe, files),
             local=_local(workspace, recipe) if stage == "fetch" else None,
-            hardware={"cpu": tools.cpu_name()} if stage == "profile" else {},
+            hardware=_hardware(resolved) if stage == "profile" else {},
         )
     return nodes
+
+
+def _hardware(resolved: target.ResolvedTarget) -> dict[str, str]:
+    """What measured times depend on; stores are shared between machines."""
+    gpu = {"gpu": tools.gpu_names()} if resolved.kind == "cuda" else {}
+    return {"cpu": tools.cpu_name(), **gpu}
 
 
 def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, files: Mapping[str, Path]) -> dict[str, Any]:

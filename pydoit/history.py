@@ -24,6 +24,10 @@ class History:
         self._folder = folder / "builds"
         self._read: dict[str, dict[str, Any]] = {}
 
+    def recipes(self) -> list[str]:
+        """The recipes that were built here."""
+        return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
+
     def stages(self, recipe: str) -> dict[str, Any]:
         """Stage -> what was recorded of it; empty when the recipe was never built here."""
         if recipe not in self._read:

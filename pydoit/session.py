@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pydoit import machine
 from pydoit.builder import Builder, Tick
 from pydoit.errors import ModelBuildError
 from pydoit.history import History, write_atomically
@@ -21,6 +23,13 @@ from pydoit.stages import STAGES
 from pydoit.store import Store
 from pydoit.workspace import Workspace
 
+if TYPE_CHECKING:
+    from pydoit.remote import RemoteCache
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
 
 @dataclass
 class Options:
@@ -32,6 +41,8 @@ class Options:
     defer: bool = True
     pins: Mapping[str, Pins] = field(default_factory=dict)
     """What the lock file settles, by recipe."""
+    patience: float = 1.0
+    """How many times longer than in a build a request to the remote cache may take."""
 
 
 @dataclass
@@ -43,6 +54,8 @@ class Session:
     loaded: dict[str, Resolved] = field(default_factory=dict)
     broken: dict[str, ModelBuildError] = field(default_factory=dict)
     descriptions: dict[str, str] = field(default_factory=dict)
+    tell: Callable[[str], None] = _to_stderr
+    """Shows the user a line that belongs to no stage."""
 
     def __post_init__(self) -> None:
         self._guard = threading.RLock()
@@ -57,8 +70,31 @@ class Session:
         return History(self.workspace.state)
 
     @cached_property
+    def remote(self) -> RemoteCache | None:
+        """The remote cache; None while none is configured."""
+        settings = self.workspace.remote
+        if not settings.url:
+            return None
+        from pydoit.remote import open_remote
+
+        return open_remote(settings, self.store, lambda text: self.tell(text), self.options.patience)
+
+    @cached_property
     def builder(self) -> Builder:
-        return Builder(self.workspace, self.store, self.history, self.options.afresh)
+        return Builder(self.workspace, self.store, self.history, self.options.afresh, self.remote)
+
+    def send(self) -> None:
+        """Send what this command built to the remote cache, where builds do that; it never fails."""
+        if self.remote is not None and self.remote.writes and self.builder.committed:
+            with machine.working(lambda _: None):
+                moved = self.remote.push(self.builder.committed)
+            if moved.entries:
+                self.tell(f"remote cache: sent {moved}")
+
+    def close(self) -> None:
+        """Let nobody wait for the remote cache any more."""
+        if self.__dict__.get("remote") is not None:
+            self.__dict__["remote"].requests.close()
 
     def open(self, addresses: Iterable[str]) -> None:
         """Load recipes; a broken one is kept aside and blocks no other."""

@@ -71,15 +71,15 @@ class Store:
         """
         path = self.entry_path(key)
         try:
-            entry = _decode(key, json.loads(path.read_bytes()))
+            entry = decode_entry(key, json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError):
             path.unlink(missing_ok=True)
             return None
         except OSError as error:
-            raise _store_error(error, path) from error
-        damaged = [blob for blob in entry.outputs.values() if not self._is_whole(blob)]
+            raise store_error(error, path) from error
+        damaged = [blob for blob in entry.outputs.values() if not self.holds(blob)]
         for blob in damaged:
             self.blob_path(blob.sha256).unlink(missing_ok=True)
         if damaged:
@@ -92,7 +92,8 @@ class Store:
         with contextlib.suppress(OSError):
             os.utime(self.entry_path(key))
 
-    def _is_whole(self, blob: Blob) -> bool:
+    def holds(self, blob: Blob) -> bool:
+        """Whether the blob is here with its bytes unchanged."""
         path = self.blob_path(blob.sha256)
         try:
             return path.stat().st_size == blob.bytes and self.stats.digest(path) == blob.sha256
@@ -105,21 +106,43 @@ class Store:
         try:
             outputs = {path.relative_to(out).as_posix(): self._add(path) for path in sorted(out.rglob("*")) if path.is_file()}
             entry = Entry(key, stage, document, outputs, measurements, round(seconds, 3))
-            self._write(self.entry_path(key), canonical(_encode(entry)))
         except OSError as error:
-            raise _store_error(error, self.root) from error
+            raise store_error(error, self.root) from error
+        self.write_entry(entry)
         return entry
 
+    def write_entry(self, entry: Entry) -> None:
+        """Write an entry whose blobs are all here."""
+        try:
+            self._write(self.entry_path(entry.key), canonical(encode_entry(entry)))
+        except OSError as error:
+            raise store_error(error, self.root) from error
+
+    def partial_path(self, sha256: str) -> Path:
+        """Where a blob grows while it comes from elsewhere; what is there after an interruption is gone on with."""
+        return self.root / "partial" / sha256
+
+    def adopt(self, path: Path, blob: Blob) -> bool:
+        """Move a file that came from elsewhere into the store; removed instead, and False, where it is not the blob."""
+        if path.stat().st_size != blob.bytes or hash_file(path) != blob.sha256:
+            path.unlink()
+            return False
+        self._place(path, blob.sha256)
+        return True
+
     def _add(self, path: Path) -> Blob:
+        sha256, size = hash_file(path), path.stat().st_size
+        self._place(path, sha256)
+        return Blob(sha256, size)
+
+    def _place(self, path: Path, sha256: str) -> None:
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        sha256, size = hash_file(path), path.stat().st_size
         target = self.blob_path(sha256)
         target.parent.mkdir(parents=True, exist_ok=True)
         path.chmod(0o444)
         os.replace(path, target)
         self.stats.trust(target, sha256)
-        return Blob(sha256, size)
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +168,7 @@ class Store:
                 raise StoreError(f"a stored file was damaged ({blob.sha256[:12]}) and has been removed; build again")
             os.replace(temporary, destination)
         except OSError as error:
-            raise _store_error(error, destination) from error
+            raise store_error(error, destination) from error
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -165,7 +188,7 @@ class Store:
             (self.root / "locks").mkdir(parents=True, exist_ok=True)
             (self.root / "locks" / "store.lock").touch()
         except OSError as error:
-            raise _store_error(error, self.root) from error
+            raise store_error(error, self.root) from error
         with locked(self.root / "locks" / "store.lock", shared=True):
             yield
 
@@ -182,7 +205,7 @@ class Store:
         try:
             folder.mkdir(parents=True)
         except OSError as error:
-            raise _store_error(error, folder) from error
+            raise store_error(error, folder) from error
         self._scratches.add(folder)
         with locked(folder / "owner.lock"):
             try:
@@ -215,11 +238,13 @@ def _age_seconds(path: Path) -> float:
         return 0.0
 
 
-def _encode(entry: Entry) -> dict[str, Any]:
+def encode_entry(entry: Entry) -> dict[str, Any]:
+    """The entry as a JSON value."""
     return {"schema": STORE_SCHEMA, **asdict(entry)}
 
 
-def _decode(key: str, value: Any) -> Entry:
+def decode_entry(key: str, value: Any) -> Entry:
+    """The entry of `key` in a JSON value; ValueError, KeyError, TypeError or AttributeError when it is none."""
     if value["schema"] != STORE_SCHEMA or value["key"] != key or digest_of(value["document"]) != key:
         raise ValueError("not an entry of this key")
     outputs = {str(name): Blob(str(blob["sha256"]), int(blob["bytes"])) for name, blob in value["outputs"].items()}
@@ -232,7 +257,8 @@ def _is_safe(name: str) -> bool:
     return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
 
 
-def _store_error(error: OSError, path: Path) -> StoreError:
+def store_error(error: OSError, path: Path) -> StoreError:
+    """What the user is told of a fault of the file system."""
     if error.errno == errno.ENOSPC:
         return StoreError(f"the disk is full while writing {path}; free space or run `doit cache gc`")
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):

@@ -144,6 +144,14 @@ def cpu_name() -> str:
 
 
 @cache
+def gpu_names() -> str:
+    """Model names of the NVIDIA GPUs as the driver tells them, or "absent"."""
+    texts = [path.read_text(errors="replace") for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith("Model:")]
+    return ", ".join(line.partition(":")[2].strip() for line in lines) or ABSENT
+
+
+@cache
 def cpu_flags_digest() -> str:
     """Identity of the CPU's feature flags, from which `arch = "native"` follows."""
     try:

@@ -7,25 +7,13 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pydoit.errors import ModelBuildError, RecipeError, StoreError, UserError
-from pydoit.loading import Layer, read_table
+from pydoit.loading import read_table
 from pydoit.nearest import nearest
+from pydoit.settings import FILE_NAME, RemoteSettings, Settings, read_settings, with_environment
 
-FILE_NAME = "modelbuild.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The values of modelbuild.toml."""
-
-    default: tuple[str, ...] = ()
-    recipes: str = "recipes"
-    artifacts: str = "artifacts"
-    cache_path: str | None = None
-    cache_max_size: str = "50GB"
 
 
 @dataclass(frozen=True)
@@ -64,6 +52,11 @@ class Workspace:
         from platformdirs import user_cache_path
 
         return user_cache_path("doit-modelbuild")
+
+    @property
+    def remote(self) -> RemoteSettings:
+        """The remote cache; what the environment says wins. `UserError` for what it cannot say."""
+        return with_environment(self.settings.remote)
 
     @cached_property
     def recipe_files(self) -> dict[str, list[Path]]:
@@ -118,30 +111,12 @@ def open_workspace(start: Path | None = None) -> Workspace:
     if root is None:
         raise UserError(f"no {FILE_NAME} here or above; run `doit init`, or change into a workspace")
     values, text = read_table(root / FILE_NAME, FILE_NAME)
-    settings = _settings(values, text)
+    settings = read_settings(values, text)
     for key in ("recipes", "artifacts"):
         relative = getattr(settings, key)
         if not relative or Path(relative).is_absolute() or os.path.normpath(relative).startswith(".."):
             raise RecipeError(f"{FILE_NAME}:1: {key}: {relative!r} leaves the workspace; name a folder inside it")
     return Workspace(root, settings)
-
-
-def _settings(values: dict[str, Any], text: str) -> Settings:
-    """A plain file is taken as it is, without loading pydantic; any other goes through the typed form."""
-    default = values.get("default", [])
-    is_plain = set(values) <= {"schema", "default"} and values.get("schema") == 1 and isinstance(default, list)
-    if is_plain and all(isinstance(name, str) for name in default):
-        return Settings(tuple(default))
-    from pydantic import ValidationError
-
-    from pydoit.validation import faults_of
-    from pydoit.workspace_file import WorkspaceFile
-
-    try:
-        parsed = WorkspaceFile.model_validate(values)
-    except ValidationError as error:
-        raise RecipeError(*faults_of(error, WorkspaceFile, Layer(FILE_NAME, values, text).where)) from None
-    return Settings(parsed.default, parsed.recipes, parsed.artifacts, parsed.cache.path, parsed.cache.max_size)
 
 
 def variants(workspace: Workspace, name: str) -> list[str]:

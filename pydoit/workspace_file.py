@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
 from pydoit.frozen import Frozen
+from pydoit.settings import MAX_SIZE, PUBLIC_KEY, check_remote
 
 
 class Cache(Frozen):
@@ -14,8 +15,26 @@ class Cache(Frozen):
 
     path: str | None = None
     """Folder of the store; the user's cache folder when left out. MODELBUILD_CACHE in the environment wins."""
-    max_size: Annotated[str, Field(pattern=r"^\d+(\.\d+)?(MB|GB|TB)$")] = "50GB"
+    max_size: Annotated[str, Field(pattern=MAX_SIZE)] = "50GB"
     """Size to which `doit cache gc` shrinks the store."""
+    remote: str | None = None
+    """Cache that machines share: file://, s3://, gs://, az://, abfs://, http:// or https://, then bucket and prefix. Off when
+    left out. MODELBUILD_REMOTE in the environment wins ("off" for none). Credentials come from the environment or the
+    provider's own chain, never from here."""
+    mode: Literal["read", "read-write"] = "read"
+    """Whether builds also send what they made; HTTP is read-only. MODELBUILD_REMOTE_MODE in the environment wins."""
+    trusted_keys: tuple[Annotated[str, Field(pattern=PUBLIC_KEY)], ...] = ()
+    """Ed25519 public keys (32 bytes in hex or base64) whose entries are taken; `doit cache keygen` makes a pair. Entries
+    signed with the MODELBUILD_SIGNING_KEY or MODELBUILD_CACHE_SECRET of the environment are taken too, all others are not."""
+    timeout_seconds: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False, strict=True)] = 5.0
+    """How long one request may stand still, and how much time slow answers may cost a command, before it goes on without."""
+
+    @field_validator("remote")
+    @classmethod
+    def _is_remote(cls, value: str | None) -> str | None:
+        if value is not None:
+            check_remote(value)
+        return value
 
 
 class WorkspaceFile(Frozen):

@@ -139,6 +139,7 @@ class Build(Run):  # type: ignore[misc]
     def run_stages(self, session: Session, options: dict[str, Any]) -> None:
         """Run the session's stages through doit; what came of them is in the session."""
         console = Console()
+        session.tell = console.note
         stages = session.stages_needed(session.options.stages)
         session.workspace.make_state()
         self.loader = _OurTasks(make_tasks(session, console, stages))
@@ -148,8 +149,10 @@ class Build(Run):  # type: ignore[misc]
             with session.store.in_use():
                 session.store.sweep()
                 self._run_doit(session, console, options)
+                session.send()
         finally:
             process.stop_all()
+            session.close()
             session.store.wait_until_idle(INTERRUPT_SECONDS)
             signal.signal(signal.SIGTERM, previous)
             session.write_reports()
@@ -202,8 +205,12 @@ def _verdict(session: Session, recipe: str, results: dict[str, Result]) -> str:
         bad.append(f"skipped {', '.join(result.stage for result in skipped)}" + ("" if bad else f": {skipped[0].reason}"))
     if bad:
         return "; ".join(bad)
-    done = [result.stage for result in results.values() if result.status in ("built", "restored")]
-    parts = [f"built {', '.join(done)}" if done else "up to date", *_figures(results)]
+    done = [
+        f"{status} {', '.join(names)}"
+        for status in ("restored", "built")
+        if (names := [result.stage for result in results.values() if result.status == status])
+    ]
+    parts = [", ".join(done) or "up to date", *_figures(results)]
     if "package" in results and results["package"].is_good:
         parts.append((session.workspace.artifacts / recipe).relative_to(session.workspace.root).as_posix() + "/")
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""doit cache stats|gc|verify: upkeep of the store."""
+"""doit cache stats|gc|verify|push|pull|keygen: upkeep of the store, and what machines share of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pydoit.nearest import nearest
 from pydoit.store import Store
 from pydoit.workspace import Workspace, open_workspace
 
-ACTIONS = ("stats", "gc", "verify")
+LOCAL = ("stats", "gc", "verify")
+ACTIONS = (*LOCAL, "push", "pull", "keygen")
 MAX_SIZE = {"name": "max_size", "long": "max-size", "short": "", "type": str, "default": "",
             "help": "gc: size to shrink to, e.g. 20GB (default: the workspace's)"}  # fmt: skip
 MAX_AGE = {"name": "max_age", "long": "max-age", "short": "", "type": float, "default": None,
@@ -24,25 +25,38 @@ MAX_AGE = {"name": "max_age", "long": "max-age", "short": "", "type": float, "de
 
 class Cache(ModelbuildCommand):
     name = "cache"
-    doc_purpose = "show, check or shrink the store"
-    doc_usage = "stats|gc|verify"
+    doc_purpose = "show, check or shrink the store; share it with other machines"
+    doc_usage = "stats|gc|verify|keygen, or push|pull [RECIPE[@VARIANT] ...]"
     cmd_options = (FORMAT, MAX_SIZE, MAX_AGE, TRACEBACK)
 
     def run(self, options: dict[str, Any], arguments: list[str]) -> int:
-        if len(arguments) != 1 or arguments[0] not in ACTIONS:
+        action, names = (arguments or [""])[0], arguments[1:]
+        if action not in ACTIONS or (names and action not in ("push", "pull")):
             given = " ".join(arguments)
             raise UserError(f"doit cache {given}: {nearest(given, list(ACTIONS))}; write `doit cache stats`")
-        workspace = open_workspace()
-        store = Store(workspace.store)
-        facts = {"path": str(store.root), **self._act(arguments[0], store, workspace, options)}
+        facts = self._act(action, names, options)
         if options["format"] == "json":
             sys.stdout.write(json.dumps(facts, indent=2) + "\n")
         else:
             for name, value in facts.items():
                 sys.stdout.write(f"{name:<16}{f'{value:,}' if isinstance(value, int) else value}\n")
-        return EXIT_FAILED if facts.get("damaged") else EXIT_GOOD
+        return EXIT_FAILED if facts.get("damaged") or facts.get("fault") else EXIT_GOOD
 
-    def _act(self, action: str, store: Store, workspace: Workspace, options: dict[str, Any]) -> dict[str, Any]:
+    def _act(self, action: str, names: list[str], options: dict[str, Any]) -> dict[str, Any]:
+        if action == "keygen":
+            from pydoit.signing_keys import new_signing_key, public_key
+
+            key = new_signing_key()
+            return {"signing_key": key.hex(), "trusted_key": public_key(key).hex()}
+        workspace = open_workspace()
+        if action in LOCAL:
+            store = Store(workspace.store)
+            return {"path": str(store.root), **self._keep_up(action, store, workspace, options)}
+        from pydoit.remote import share
+
+        return share.push(workspace, names) if action == "push" else share.pull(workspace, names)
+
+    def _keep_up(self, action: str, store: Store, workspace: Workspace, options: dict[str, Any]) -> dict[str, Any]:
         if action == "stats":
             return asdict(collect.measure(store))
         if action == "verify":

@@ -31,7 +31,7 @@ def _inspect(session: Session, recipe: str) -> dict[str, Any]:
         console.running(recipe, "import", seconds, text or "looking at the model")
 
     process.reset()
-    fetched = session.examine(recipe, "fetch") or session.build(recipe, "fetch", tick)
+    fetched = session.build(recipe, "fetch", tick)
     if fetched.status in ("failed", "deferred"):
         return {"recipe": recipe, "unsupported": [], "error": f"fetch: {fetched.reason}"}
     node = session.node(recipe, "import")

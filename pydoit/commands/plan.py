@@ -54,13 +54,15 @@ def _step(session: Session, recipe: str, stage: str) -> Step:
         return _unknown(session, recipe, stage)
     if result.status in ("deferred", "skipped"):
         return Step(recipe, stage, result.status, result.reason)
+    action = "restore" if result.status == "restored" else "hit"
     if stage == "package":
-        missed = session.builder.gate_failures(session.node(recipe, stage), session.loaded[recipe].gates)
+        node, gates = session.node(recipe, stage), session.loaded[recipe].gates
+        missed = session.builder.gate_failures(node, gates)
         if missed:
             return Step(recipe, stage, "fail", "; ".join(missed))
-        if not session.builder.artifact_is_whole(session.node(recipe, stage), session.loaded[recipe].gates):
+        if action == "hit" and not session.builder.artifact_is_whole(node, gates):
             return Step(recipe, stage, "restore", "artifacts/ does not hold this build")
-    return Step(recipe, stage, "hit", result.reason)
+    return Step(recipe, stage, action, result.reason)
 
 
 def _unknown(session: Session, recipe: str, stage: str) -> Step:

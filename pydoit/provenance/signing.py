@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pydoit.errors import UserError
+from pydoit.signing_keys import private_key, require_cryptography
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-MISSING = "signatures need the package cryptography; install doit-modelbuild[sign]"
 
 
-def sign(payload: bytes, key_file: Path) -> dict[str, Any]:
-    """The envelope of `payload`, signed with a private key in PEM; UserError for what is no Ed25519 key."""
-    key = _load(key_file, private=True)
+def sign(payload: bytes, signing_key: bytes) -> dict[str, Any]:
+    """The envelope of `payload`, signed with a private key (32 bytes)."""
+    key = private_key(signing_key)
     signature = key.sign(_encoded(payload))
     return {
         "payloadType": PAYLOAD_TYPE,
@@ -26,9 +26,9 @@ def sign(payload: bytes, key_file: Path) -> dict[str, Any]:
 
 def is_signed(envelope: Any, payload: bytes, key_file: Path) -> bool:
     """Whether the envelope holds `payload`, and one of its signatures is by the public key in PEM."""
+    key = _load(key_file)
     from cryptography.exceptions import InvalidSignature
 
-    key = _load(key_file, private=False)
     try:
         signatures = [base64.b64decode(item["sig"]) for item in envelope["signatures"]]
         held = base64.b64decode(envelope["payload"])
@@ -54,20 +54,16 @@ def _identity(public: Any) -> str:
     return hashlib.sha256(public.public_bytes_raw()).hexdigest()
 
 
-def _load(path: Path, *, private: bool) -> Any:
+def _load(path: Path) -> Any:
+    require_cryptography()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
     try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError:
-        raise UserError(MISSING) from None
-    kind = "private" if private else "public"
-    wanted = ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey
-    try:
-        data = path.read_bytes()
-        key = serialization.load_pem_private_key(data, None) if private else serialization.load_pem_public_key(data)
+        key = load_pem_public_key(path.read_bytes())
     except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or "not a key in PEM without a password"
-        raise UserError(f"{path}: {reason}; give an Ed25519 {kind} key (`openssl genpkey -algorithm ed25519`)") from None
-    if not isinstance(key, wanted):
-        raise UserError(f"{path}: not an Ed25519 {kind} key; make one with `openssl genpkey -algorithm ed25519`")
+        reason = getattr(error, "strerror", None) or "not a key in PEM"
+        raise UserError(f"{path}: {reason}; give an Ed25519 public key (`openssl pkey -pubout`)") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise UserError(f"{path}: not an Ed25519 public key; make a pair with `openssl genpkey -algorithm ed25519`")
     return key

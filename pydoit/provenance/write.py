@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from pydoit.digest import hash_bytes
 from pydoit.history import write_atomically
 from pydoit.keys import canonical, pretty
@@ -15,9 +12,7 @@ from pydoit.provenance.statement import make_statement
 from pydoit.publish import ENVELOPE, MATERIALS, STATEMENT
 from pydoit.results import Result
 from pydoit.session import Session
-
-KEY_VARIABLE = "MODELBUILD_SIGNING_KEY"
-"""File of the Ed25519 private key that signs statements."""
+from pydoit.signing_keys import signing_key
 
 
 def write_provenance(session: Session, recipe: str, package: Result) -> None:
@@ -27,11 +22,11 @@ def write_provenance(session: Session, recipe: str, package: Result) -> None:
     materials = pretty(make_materials(recipe, entry))
     files = {name: file.sha256 for name, file in package.files.items()} | {MATERIALS: hash_bytes(materials)}
     statement = pretty(make_statement(recipe, str(package.key), entry, files))
-    path, key = folder / STATEMENT, os.environ.get(KEY_VARIABLE)
+    path, key = folder / STATEMENT, signing_key()
     is_same = path.is_file() and path.read_bytes() == statement
     write_atomically(folder / MATERIALS, materials)
     write_atomically(path, statement)
-    if key:
-        write_atomically(folder / ENVELOPE, canonical(sign(statement, Path(key))) + b"\n")
+    if key is not None:
+        write_atomically(folder / ENVELOPE, canonical(sign(statement, key)) + b"\n")
     elif not is_same:
         (folder / ENVELOPE).unlink(missing_ok=True)

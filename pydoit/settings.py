@@ -1,0 +1,114 @@
+"""The values of modelbuild.toml and of the environment beside it, read without pydantic where the file is plain."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydoit.errors import RecipeError, UserError
+from pydoit.loading import Layer
+from pydoit.nearest import nearest
+
+FILE_NAME = "modelbuild.toml"
+MAX_SIZE = r"^\d+(\.\d+)?(MB|GB|TB)$"
+PUBLIC_KEY = r"^([0-9a-fA-F]{64}|[A-Za-z0-9+/_-]{43}=)$"
+REMOTE = re.compile(r"file:///[^?#\n]+|(s3|gs|gcs|az|abfs|https?)://[^\s/?#:@]+(:\d+|@[^\s/?#:@]+)?(/[^\s?#@]*)?")
+MODES = ("read", "read-write")
+
+
+@dataclass(frozen=True)
+class RemoteSettings:
+    """The remote cache as modelbuild.toml and the environment give it."""
+
+    url: str = ""
+    """Empty when there is none."""
+    mode: str = "read"
+    trusted_keys: tuple[str, ...] = ()
+    timeout_seconds: float = 5.0
+
+    @property
+    def writes(self) -> bool:
+        """Whether builds send what they made; HTTP is read-only."""
+        return self.mode == "read-write" and not self.url.startswith("http")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of modelbuild.toml."""
+
+    default: tuple[str, ...] = ()
+    recipes: str = "recipes"
+    artifacts: str = "artifacts"
+    cache_path: str | None = None
+    cache_max_size: str = "50GB"
+    remote: RemoteSettings = RemoteSettings()
+
+
+def with_environment(settings: RemoteSettings) -> RemoteSettings:
+    """The settings with what MODELBUILD_REMOTE and MODELBUILD_REMOTE_MODE say; `UserError` for what they may not say."""
+    url, mode = os.environ.get("MODELBUILD_REMOTE", settings.url), os.environ.get("MODELBUILD_REMOTE_MODE") or settings.mode
+    url = "" if url == "off" else url
+    try:
+        check_remote(url)
+    except ValueError as error:
+        raise UserError(f"MODELBUILD_REMOTE: {error}") from None
+    if mode not in MODES:
+        raise UserError(f"MODELBUILD_REMOTE_MODE: {mode!r} is unknown; {nearest(mode, list(MODES))}")
+    return replace(settings, url=url, mode=mode)
+
+
+def check_remote(url: str) -> None:
+    """`ValueError` unless `url` is empty or names a place that a remote cache can have."""
+    if url and not REMOTE.fullmatch(url):
+        shown = f"{url.partition('://')[0][:20]}://..."  # the rest may hold a password
+        raise ValueError(f"{shown!r} is no remote cache; write s3://bucket/prefix or the like, without credentials")
+
+
+def read_settings(values: dict[str, Any], text: str) -> Settings:
+    """The values of modelbuild.toml; `RecipeError` for what it may not say.
+
+    A plain file is taken as it is, without loading pydantic; any other goes through the typed form.
+    """
+    default, cache = values.get("default", []), values.get("cache", {})
+    is_plain = set(values) <= {"schema", "default", "cache"} and values.get("schema") == 1 and isinstance(default, list)
+    if is_plain and all(isinstance(name, str) for name in default) and _is_plain_cache(cache):
+        return _made(tuple(default), "recipes", "artifacts", cache)
+    from pydantic import ValidationError
+
+    from pydoit.validation import faults_of
+    from pydoit.workspace_file import WorkspaceFile
+
+    try:
+        parsed = WorkspaceFile.model_validate(values)
+    except ValidationError as error:
+        raise RecipeError(*faults_of(error, WorkspaceFile, Layer(FILE_NAME, values, text).where)) from None
+    return _made(parsed.default, parsed.recipes, parsed.artifacts, parsed.cache.model_dump(exclude_unset=True))
+
+
+def _made(default: tuple[str, ...], recipes: str, artifacts: str, cache: dict[str, Any]) -> Settings:
+    """Settings of checked values."""
+    remote = RemoteSettings(
+        url=cache.get("remote") or "",
+        mode=cache.get("mode", "read"),
+        trusted_keys=tuple(cache.get("trusted_keys", ())),
+        timeout_seconds=float(cache.get("timeout_seconds", 5.0)),
+    )
+    return Settings(default, recipes, artifacts, cache.get("path"), cache.get("max_size", "50GB"), remote)
+
+
+def _is_plain_cache(cache: Any) -> bool:
+    """Whether [cache] satisfies its typed form, as far as that can be seen without it: what is not plain is checked there."""
+    checks: dict[str, Callable[[Any], bool]] = {
+        "path": lambda value: isinstance(value, str),
+        "max_size": lambda value: isinstance(value, str) and re.search(MAX_SIZE, value) is not None,
+        "remote": lambda value: isinstance(value, str) and REMOTE.fullmatch(value) is not None,
+        "mode": lambda value: value in MODES,
+        "trusted_keys": lambda value: (
+            isinstance(value, list) and all(isinstance(key, str) and re.search(PUBLIC_KEY, key) for key in value)
+        ),
+        "timeout_seconds": lambda value: isinstance(value, (int, float)) and value is not True and 0 < value <= 300,
+    }
+    return isinstance(cache, dict) and all(name in checks and checks[name](value) for name, value in cache.items())
