@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,25 @@ def _load_runtime_library() -> None:
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
+def open_library(library: Path) -> Any:
+    """Load lib.so."""
+    return tvm_ffi().load_module(os.fspath(library))
+
+
 def open_machine(library: Path) -> Any:
     """Load lib.so and start its Relax virtual machine on the CPU; functions are looked up by machine["main"]."""
-    module = tvm_ffi().load_module(os.fspath(library))
+    module = open_library(library)
     machine = module["vm_load_executable"]()
     machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
     return machine
+
+
+def prepare(library: Path, weights: Sequence[Any], threads: int) -> None:
+    """Let a library that calls oneDNN make its primitives and pack its weights, so that the first call need not."""
+    module = open_library(library)
+    if module.implements_function("onednn_prepare", query_imports=True):
+        module.get_function("onednn_set_threads", query_imports=True)(threads or len(os.sched_getaffinity(0)))
+        module.get_function("onednn_prepare", query_imports=True)(list(weights))
 
 
 def set_threads(count: int) -> None:

@@ -64,6 +64,7 @@ class Model:
         self._ffi = runtime_library.tvm_ffi()
         files = [weights] if isinstance(weights, Path) else weights
         self._weights = _ordered_weights(files, [TensorSpec.parse(item) for item in params], self._ffi)
+        runtime_library.prepare(library, self._weights, threads)
 
     def __call__(self, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Run once; raises UserError for an unknown or missing name, a wrong dtype or a wrong shape."""
