@@ -81,6 +81,7 @@ def _token(workspace: Workspace, document: Document) -> str:
         "code": own_code().digest("pydoit.resolve"),
         "cpu": tools.cpu_flags_digest(),
         "hardware": tools.cpu_name(),
+        "onednn": tools.version("onednn-cpu-gomp"),
         "root": str(workspace.root),
         "present": [(workspace.root / path).exists() for path in _paths(document.values)],
     })  # fmt: skip

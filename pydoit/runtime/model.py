@@ -121,7 +121,7 @@ def load(path: Path | str, threads: int | None = None) -> Model:
         raise UserError(f"{folder}: no readable manifest.json ({error}); give the folder of an artifact") from error
     if manifest.get("schema") != 1:
         raise UserError(f"{folder}: manifest.json has schema {manifest.get('schema')!r}; this version reads 1")
-    for item in (manifest["library"], *manifest["weights"]):
+    for item in (manifest["library"], *manifest.get("libraries", ()), *manifest["weights"]):
         file = folder / item["path"]
         if not file.is_file() or file.stat().st_size != item["bytes"]:
             raise UserError(f"{folder}: {item['path']} is missing or has another size than built; copy it again")
