@@ -46,21 +46,31 @@ def _load_runtime_library() -> None:
 
 
 def open_library(library: Path) -> Any:
-    """Load lib.so."""
+    """Load lib.so.
+
+    libgomp's threads, which libraries that call oneDNN use, wait for the next loop in a loop of their own, by default for
+    up to 20 ms: on a machine with other work they take that time from whom they wait for. About 1 ms still spans what
+    lies between two layers.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     return tvm_ffi().load_module(os.fspath(library))
 
 
-def open_machine(library: Path) -> Any:
-    """Load lib.so and start its Relax virtual machine on the CPU; functions are looked up by machine["main"]."""
-    module = open_library(library)
+def start_machine(module: Any) -> Any:
+    """Start the Relax virtual machine of a loaded library on the CPU; functions are looked up by machine["main"]."""
     machine = module["vm_load_executable"]()
     machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
     return machine
 
 
-def prepare(library: Path, weights: Sequence[Any], threads: int) -> None:
+def open_machine(library: Path) -> Any:
+    """Load lib.so and start its virtual machine."""
+    return start_machine(open_library(library))
+
+
+def prepare(module: Any, weights: Sequence[Any], threads: int) -> None:
     """Let a library that calls oneDNN make its primitives and pack its weights, so that the first call need not."""
-    module = open_library(library)
     if module.implements_function("onednn_prepare", query_imports=True):
         module.get_function("onednn_set_threads", query_imports=True)(threads or len(os.sched_getaffinity(0)))
         module.get_function("onednn_prepare", query_imports=True)(list(weights))

@@ -34,9 +34,6 @@ def cpp_source(sites: Mapping[str, Site], calls: Sequence[Call]) -> str:
 
 
 def _function(symbol: str, site: Site, *, is_constant: bool) -> str:
-    rest = ["bias"] if site.has_bias else []
-    rest += [f"added{index}" for index, item in enumerate(site.post_ops) if item.name == "add"]
-    parameters = ["TensorView data", "Tensor weights", *(f"TensorView {name}" for name in (*rest, "out"))]
     top, left, bottom, right = site.padding
     dilates = tuple(distance - 1 for distance in site.dilation)
     fields = [
@@ -44,16 +41,7 @@ def _function(symbol: str, site: Site, *, is_constant: bool) -> str:
         str(site.has_bias).lower(), _braces(_post_op(item) for item in site.post_ops),
         *(_braces(map(str, pair)) for pair in (site.strides, dilates, (top, left), (bottom, right))), str(site.groups),
     ]  # fmt: skip
-    return f"""// {site.task}
-static Site& site_{symbol}() {{
-  static Site& site = *new Site(Operator{{{", ".join(fields)}}});
-  return site;
-}}
-static void run_{symbol}({", ".join(parameters)}) {{
-  site_{symbol}().Run(data, weights, {{{", ".join((*rest, "out"))}}});
-}}
-TVM_FFI_DLL_EXPORT_TYPED_FUNC({symbol}, run_{symbol});
-"""
+    return f"// {site.task}\nEXPORT_SITE({symbol}, {', '.join(fields)})"
 
 
 def _prepare(calls: Sequence[Call]) -> str:

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -188,14 +187,12 @@ int WaitForOthers(int, TVMParallelGroupEnv*) {
   return 0;
 }
 
-// TVM's threads and libgomp's would wait for work on the same cores, each in a loop.
+// TVM's threads and libgomp's would wait for work on the same cores, each in a loop. Loading a library sets the variables.
 void ShareThreads() {
-  static bool done = [] {
-    if (&__TVMBackendParallelLaunch != nullptr) __TVMBackendParallelLaunch = LaunchParallel;
-    if (&__TVMBackendParallelBarrier != nullptr) __TVMBackendParallelBarrier = WaitForOthers;
-    return true;
-  }();
-  static_cast<void>(done);
+  if (&__TVMBackendParallelLaunch != nullptr && __TVMBackendParallelLaunch != LaunchParallel)
+    __TVMBackendParallelLaunch = LaunchParallel;
+  if (&__TVMBackendParallelBarrier != nullptr && __TVMBackendParallelBarrier != WaitForOthers)
+    __TVMBackendParallelBarrier = WaitForOthers;
 }
 
 // ---- Sites ------------------------------------------------------------------------------------------------------------
@@ -342,11 +339,15 @@ class Site {
  public:
   explicit Site(Operator description) : operator_(std::move(description)) {}
 
-  // `rest`: the bias if there is one, then the tensors that are added, then the result.
-  void Run(const TensorView& data, const Tensor& weights, std::initializer_list<TensorView> rest) {
+  // Data, weights, the bias if there is one, then the tensors that are added, then the result.
+  void Run(const TVMFFIAny* arguments, int count) {
     ShareThreads();
     ThreadScope threads;
-    std::vector<TensorView> tensors(rest);
+    auto given = [arguments](int index) { return tvm::ffi::AnyView::CopyFromTVMFFIAny(arguments[index]); };
+    TensorView data = given(0).cast<TensorView>();
+    Tensor weights = given(1).cast<Tensor>();
+    std::vector<TensorView> tensors;
+    for (int index = 2; index < count; ++index) tensors.push_back(given(index).cast<TensorView>());
     for (int64_t extent : tensors.back().shape())
       if (extent == 0) return;
     Variant& variant = Find(ShapeOf(data), ShapeOf(TensorView(weights)), ShapeOf(tensors.back()), threads.count());
@@ -589,5 +590,16 @@ void SetThreads(int64_t count) { wanted_threads.store(static_cast<int>(count)); 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(onednn_set_threads, SetThreads);
 
 }  // namespace
+
+#define EXPORT_SITE(name, ...)                                                                              \
+  static Site& site_##name() {                                                                              \
+    static Site& site = *new Site(Operator{__VA_ARGS__});                                                   \
+    return site;                                                                                            \
+  }                                                                                                         \
+  extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi_##name(void*, const TVMFFIAny* arguments, int32_t count, TVMFFIAny*) { \
+    TVM_FFI_SAFE_CALL_BEGIN();                                                                              \
+    site_##name().Run(arguments, count);                                                                    \
+    TVM_FFI_SAFE_CALL_END();                                                                                \
+  }
 
 // SITES
