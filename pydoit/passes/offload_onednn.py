@@ -80,8 +80,19 @@ class Chain:
     post_ops: list[PostOp] = field(default_factory=list)
     added: list[Any] = field(default_factory=list)
     """The other operands of sums, in their order."""
+    has_weights: bool = True
+    """Whether the right operand is made of weights alone."""
+    steps: list[Any] = field(default_factory=list)
+    """The bindings behind the operator's own."""
+    start: Any = None
+    """The variable of the operator's own binding."""
     out_dtype: str = "float32"
     """Element type of the result; no part of what records are kept by."""
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether both operands are data: a product for each of several matrices."""
+        return self.call.op.name == "relax.matmul" and not self.has_weights
 
     def site(self, precision: str) -> Site:
         """What is computed, at a precision."""
@@ -113,7 +124,8 @@ def find_chains(function: Any) -> list[Chain]:
         # From the end: of two operators whose sum is taken, the later one takes it, where the other is known already.
         for binding in reversed(bindings):
             if _is_served(binding.value, constant):
-                chain = Chain(binding.value, binding.var, binding.var.ty)
+                chain = Chain(binding.value, binding.var, binding.var.ty, start=binding.var)
+                chain.has_weights = constant.holds(binding.value.args[1])
                 _extend(chain, uses, readers, claimed, _Terms(constant, bound.get))
                 chains.append(chain)
     return chains[::-1]
@@ -156,6 +168,7 @@ def _extend(chain: Chain, uses: Mapping[Any, int], readers: Mapping[Any, Any], c
         if binding.var in claimed or not _absorb(chain, binding, terms):
             return
         claimed.add(binding.var)
+        chain.steps.append(binding)
         chain.end, chain.type = binding.var, binding.var.ty
 
 
@@ -210,7 +223,7 @@ def _elementwise(value: Any, operand: Any, terms: _Terms) -> PostOp | None:
     """The post-op that computes a call of `operand`, None for one that oneDNN has not."""
     name = getattr(value.op, "name", "")
     if name in _ACTIVATIONS:
-        return PostOp(_ACTIVATIONS[name])
+        return PostOp(_ACTIVATIONS[name], alpha=1.0 if name == "relax.nn.silu" else 0.0)
     if name == "relax.nn.leakyrelu":
         return PostOp("relu", alpha=float(value.attrs.alpha))
     if name == "relax.clip":

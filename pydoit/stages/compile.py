@@ -54,11 +54,11 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     scheduled = time.perf_counter()
     progress(f"generate code for {summary['functions']} functions")
     plan = MemoryPlan()
-    summary["onednn"] = _export(module, compile_module(module, target, plan), out)
+    summary["onednn"] = export(module, compile_module(module, target, plan), out)
     return {**summary, "planned_bytes": plan.bytes, "live_bytes": plan.live_bytes, **_measured(started, scheduled, out)}
 
 
-def _export(module: Any, compiled: Any, out: Path) -> int:
+def export(module: Any, compiled: Any, out: Path) -> int:
     """Write the library with the functions of oneDNN that `module` calls; return how many calls there are."""
     from pydoit.kernels.onednn import build
     from pydoit.kernels.onednn.site import calls_of, sites_of
