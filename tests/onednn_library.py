@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from pydoit import lifting, weight_file
 from pydoit.passes.running import run_passes
-from pydoit.runtime import Model
 from pydoit.stages import compile as compile_stage
 from pydoit.stages.weights import _transform
 from pydoit.target import ResolvedTarget, make_tvm_target
@@ -42,22 +42,8 @@ def build(module: Any, weights: Arrays, precision: str, folder: Path) -> Path:
     inputs = [_described(var.name, var.ty) for var in list(function.params)[:count]]
     results = function.ret_ty.fields if hasattr(function.ret_ty, "fields") else [function.ret_ty]
     outputs = [_described(f"output{index}", kind) for index, kind in enumerate(results)]
-    import json
-
     (folder / "spec.json").write_text(json.dumps({"inputs": inputs, "outputs": outputs, "weights": described}))
     return folder
-
-
-def load(folder: Path, threads: int = 2) -> Model:
-    """The library that `build` wrote."""
-    import json
-
-    spec = json.loads((folder / "spec.json").read_text())
-    dims = {size: {"min": 1, "max": 8} for item in spec["inputs"] for size in item["shape"] if isinstance(size, str)}
-    return Model(
-        folder / "lib.so", folder / "model.safetensors", spec["inputs"], spec["outputs"], spec["weights"], dims=dims,
-        threads=threads,
-    )  # fmt: skip
 
 
 def module_with_batch(build_body: Any, inputs: dict[str, tuple[Any, ...]], weights: dict[str, tuple[int, ...]]) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from onednn_library import build, load, module_with_batch
+from onednn_library import build, module_with_batch
+from onednn_model import load
 from torch.nn import functional
 
 from pydoit.runtime import Model
@@ -190,7 +191,7 @@ def test_machines_with_fewer_instructions_compute_the_same(level: str, tmp_path:
     folder = build(module_with_batch(one, inputs, weights), values(weights), "bfloat16", tmp_path)
     np.save(tmp_path / "x.npy", values(inputs)["x"])
     program = (
-        "import sys, numpy; sys.path.insert(0, sys.argv[2]); from pathlib import Path; from onednn_library import load;"
+        "import sys, numpy; sys.path.insert(0, sys.argv[2]); from pathlib import Path; from onednn_model import load;"
         "folder = Path(sys.argv[1]); model = load(folder); numpy.save(folder / 'y.npy', model(x=numpy.load(folder / 'x.npy'))['output0'])"
     )
     import os
