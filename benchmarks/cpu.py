@@ -110,9 +110,9 @@ class Recipe:
             raise ImportError("an ONNX model has no torch form")
         self._needs_float32()
         import torch
-        import torch._inductor.config
+        from torch._inductor import config
 
-        torch._inductor.config.freezing = True
+        config.freezing = True
         torch.set_num_threads(self.threads)
         module = torch.compile(self.torch_module())
         tensors = [torch.from_numpy(self.sample[name]) for name in self.torch_module().inputs]
@@ -210,8 +210,8 @@ def compare(name: str, peers: list[str], threads: int, rounds: int, block: int) 
             continue
         value, interval = ratio(times["ours"], times[peer])
         rows.append({
-            "model": name, "batch": next(iter(recipe.sample.values())).shape[0], "precision": recipe.precision, "threads": threads,
-            "ours_ms": round(float(np.median(times["ours"])) * 1e3, 3), "peer": peer,
+            "model": name, "batch": next(iter(recipe.sample.values())).shape[0], "precision": recipe.precision,
+            "threads": threads, "ours_ms": round(float(np.median(times["ours"])) * 1e3, 3), "peer": peer,
             "peer_ms": round(float(np.median(times[peer])) * 1e3, 3), "ratio": round(value, 3),
             "ci95": [round(bound, 3) for bound in interval],
         })  # fmt: skip

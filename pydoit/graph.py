@@ -76,10 +76,9 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
             "budget_seconds": tune["budget"] if searching else None,
             **where,
         }
-    if stage == "compile":
-        return {**where, "onednn": providers.may_use_onednn(recipe)}
-    if stage == "weights":
-        return where
+    compiled: dict[str, dict[str, Any]] = {"compile": {**where, "onednn": providers.may_use_onednn(recipe)}, "weights": where}
+    if stage in compiled:
+        return compiled[stage]
     if stage == "verify":
         own = recipe.verify.model_dump(
             mode="json", exclude={"dataset": True, "language": True, "tolerance": set(language.METRICS)}
@@ -131,8 +130,12 @@ def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
 def _files_of(stage: str, recipe: Recipe, files: Mapping[str, Path]) -> dict[str, Path]:
     # Records choose who computes a language model's products on a GPU, hence what it is made of.
     imported = ("config", "records") if recipe.model.is_language and recipe.target.kind == "cuda" else ("config",)
-    optimized = ("records",) if providers.may_use_onednn(recipe) and "auto" in (recipe.kernels.conv2d, recipe.kernels.matmul) else ()
-    wanted = {"optimize": optimized, "tune": ("records",), "verify": ("dataset", "text", "config"), "import": imported}.get(stage, ())
+    wanted = {
+        "import": imported,
+        "optimize": ("records",) if providers.follows_records(recipe) else (),
+        "tune": ("records",),
+        "verify": ("dataset", "text", "config"),
+    }.get(stage, ())
     return {name: files[name] for name in wanted if name in files}
 
 

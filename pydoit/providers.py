@@ -11,7 +11,8 @@ from pydoit.toml_lines import KeyPath
 
 ONEDNN = "onednn-cpu-gomp"
 """The distribution that holds oneDNN."""
-PASS = "OffloadOneDnn"
+OFFLOAD = "OffloadOneDnn"
+"""The pass that hands operators to it."""
 REMEDY = "pip install 'doit-modelbuild[onednn]'"
 _LATER = "is not supported yet; remove it"
 _OPERATORS = ("conv2d", "matmul")
@@ -50,17 +51,25 @@ def faults(recipe: Recipe, order: Sequence[Entry]) -> Iterator[tuple[KeyPath, st
         wanted.append((("target", "precision"), "bfloat16"))
     elif precision != "float32":
         yield ("target", "precision"), f'"{precision}" {_LATER}; use "float32" or "bfloat16"'
-    has_pass = any(PASS == (use if isinstance(use, str) else use["name"]) for use in order)
+    has_pass = any((use if isinstance(use, str) else use["name"]) == OFFLOAD for use in order)
     for path, value in wanted:
         if not has_onednn():
             yield path, f'"{value}" needs oneDNN, which is not installed; {REMEDY}'
         elif not has_pass:
-            yield path, f'"{value}" needs the pass {PASS}, which the order lacks; add it before PackWeights or use preset = "O2"'
+            yield (
+                path,
+                f'"{value}" needs the pass {OFFLOAD}, which the order lacks; add it before PackWeights or take preset O2',
+            )
 
 
 def with_choices(recipe: Recipe, order: Sequence[Entry]) -> list[Entry]:
     """The order in which OffloadOneDnn, where it is named without options, has those that the recipe says."""
     usable = may_use_onednn(recipe)
     options = {name: getattr(recipe.kernels, name) if usable else "tvm" for name in _OPERATORS}
-    use: Entry = {"name": PASS, **options, "precision": recipe.target.precision}
-    return [use if entry == PASS else entry for entry in order]
+    use: Entry = {"name": OFFLOAD, **options, "precision": recipe.target.precision}
+    return [use if entry == OFFLOAD else entry for entry in order]
+
+
+def follows_records(recipe: Recipe) -> bool:
+    """Whether tuning records choose a provider of its."""
+    return may_use_onednn(recipe) and "auto" in (recipe.kernels.conv2d, recipe.kernels.matmul)

@@ -43,6 +43,7 @@ def check_document(workspace: Workspace, address: str, document: Document) -> Lo
 
 LATER = "is not supported yet; remove it"
 
+
 def unsupported(recipe: Recipe) -> Iterator[Fault]:
     """Features of the schema that this version does not have; refused by name, never ignored."""
     other = not recipe.model.is_language

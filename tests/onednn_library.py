@@ -36,7 +36,9 @@ def build(module: Any, weights: Arrays, precision: str, folder: Path) -> Path:
     spec = compile_stage.Spec(target=CPU, onednn=True)
     compile_stage.run(spec, {"optimize": folder, "tune": folder}, folder)
     arrays = _transform(transform, list(weights.values())) if len(transform.functions) else list(weights.values())
-    weight_file.write(folder / "model.safetensors", {item["name"]: array for item, array in zip(described, arrays, strict=True)})
+    weight_file.write(
+        folder / "model.safetensors", {item["name"]: array for item, array in zip(described, arrays, strict=True)}
+    )
     function = main["main"]
     count = int(function.attrs["num_input"])
     inputs = [_described(var.name, var.ty) for var in list(function.params)[:count]]

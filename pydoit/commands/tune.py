@@ -67,7 +67,6 @@ class Tune(Build):
         sys.stdout.write(f"{recipe}: {measured['records']} of {measured['tasks']} kernels have records in {records}\n")
         return EXIT_GOOD if measured["records"] else EXIT_FAILED
 
-
     def _compare_providers(self, options: dict[str, Any], recipe: str, records: Path) -> None:
         session = self.open_session(options, [recipe])
         session.examine(recipe, "import")
@@ -91,7 +90,8 @@ def _run_providers(session: Session, recipe: str, records: Path, folder: Path) -
     inputs = {**session.builder.lay_out(node, folder / "inputs"), "records": records}
     (folder / "out").mkdir()
     spec = {"passes": node.spec["passes"], "target": node.spec["target"]}
-    return _measured(session, recipe, process.make_job("providers", spec, inputs, folder / "out", session.workspace.root), folder)
+    job = process.make_job("providers", spec, inputs, folder / "out", session.workspace.root)
+    return _measured(session, recipe, job, folder)
 
 
 def _run(session: Session, recipe: str, records: Path, folder: Path, fresh: bool) -> dict[str, Any]:
@@ -106,7 +106,8 @@ def _run(session: Session, recipe: str, records: Path, folder: Path, fresh: bool
         inputs["records"] = records
     (folder / "out").mkdir()
     spec = {key: node.spec[key] for key in ("trials", "budget_seconds", "target")} | {"checkpoint": str(checkpoint)}
-    return _measured(session, recipe, process.make_job("search", spec, inputs, folder / "out", session.workspace.root), folder)
+    job = process.make_job("search", spec, inputs, folder / "out", session.workspace.root)
+    return _measured(session, recipe, job, folder)
 
 
 def _measured(session: Session, recipe: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -105,8 +105,8 @@ class Chain:
                 "strides": _integers(attrs.strides), "padding": _integers(attrs.padding),
                 "dilation": _integers(attrs.dilation), "groups": int(attrs.groups),
             }  # fmt: skip
-        extents = (_extents(tensor) for tensor in (data, weight))
-        return Site(operator, precision, "", *extents, self.bias is not None, tuple(self.post_ops), **more)
+        has_bias, post_ops = self.bias is not None, tuple(self.post_ops)
+        return Site(operator, precision, "", _extents(data), _extents(weight), has_bias, post_ops, **more)
 
 
 def find_chains(function: Any) -> list[Chain]:
@@ -227,7 +227,8 @@ def _elementwise(value: Any, operand: Any, terms: _Terms) -> PostOp | None:
     if name == "relax.nn.leakyrelu":
         return PostOp("relu", alpha=float(value.attrs.alpha))
     if name == "relax.clip":
-        return PostOp("clip", *(float(bound.value) for bound in value.args[1:]))
+        low, high = (float(bound.value) for bound in value.args[1:])
+        return PostOp("clip", low, high)
     if name not in ("relax.maximum", "relax.minimum", "relax.multiply") or len(value.args) != 2:
         return None
     other = value.args[1] if value.args[0].same_as(operand) else value.args[0]

@@ -201,8 +201,11 @@ PASSES: Mapping[str, PassInfo] = {
             "ConvertLayout": "it takes convolutions in NHWC, which ConvertLayout makes",
             **dict.fromkeys(("FoldBatchNorm", "FoldPad", "CombineParallelMatmul"), _OFFLOADED),
         },
-        choices={"conv2d": ("auto", "onednn", "tvm"), "matmul": ("auto", "onednn", "tvm"),
-                 "precision": ("float32", "bfloat16")},
+        choices={
+            "conv2d": ("auto", "onednn", "tvm"),
+            "matmul": ("auto", "onednn", "tvm"),
+            "precision": ("float32", "bfloat16"),
+        },
     ),
     "PackWeights": _own(
         "pack_weights",

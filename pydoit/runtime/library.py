@@ -49,11 +49,11 @@ def open_library(library: Path) -> Any:
     """Load lib.so.
 
     libgomp's threads, which libraries that call oneDNN use, wait for the next loop in a loop of their own, by default for
-    up to 20 ms: on a machine with other work they take that time from whom they wait for. About 1 ms still spans what
+    up to 20 ms: on a machine with other work they take that time from whom they wait for. A fraction of one still spans what
     lies between two layers.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "4000")
     return tvm_ffi().load_module(os.fspath(library))
 
 

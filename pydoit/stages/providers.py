@@ -1,4 +1,4 @@
-"""providers: who computes each convolution and product faster, oneDNN or TVM; run by `doit tune`, no part of a build's graph."""
+"""providers: who computes each convolution and product faster, oneDNN or TVM; run by `doit tune`, no part of a build."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _compare(spec: Spec, place: int, function: Any, schedules: Mapping[str, Any]
     offload = spec.passes[place]
     options = dict(offload) if isinstance(offload, dict) else {"name": offload}
     precision = options.get("precision", "float32")
-    sites = {}
+    sites: dict[str, tuple[Any, Any]] = {}
     for chain in find_chains(function):
         site = chain.site(precision)
         if options.get(site.operator, "auto") == "auto":

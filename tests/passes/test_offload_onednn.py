@@ -75,7 +75,11 @@ def test_one_of_two_convolutions_takes_their_sum() -> None:
 @pytest.mark.parametrize("layout", ["NCHW", "other type"])
 def test_what_onednn_is_not_asked_for_stays(layout: str) -> None:
     def plain(x: Any, w: Any) -> Any:
-        return relax.op.nn.conv2d(x, w) if layout == "NCHW" else relax.op.matmul(relax.op.astype(x, "float16"), relax.op.astype(w, "float16"))
+        return (
+            relax.op.nn.conv2d(x, w)
+            if layout == "NCHW"
+            else relax.op.matmul(relax.op.astype(x, "float16"), relax.op.astype(w, "float16"))
+        )
 
     shapes = ((1, 8, 5, 5), (8, 8, 3, 3)) if layout == "NCHW" else ((4, 8), (8, 8))
     module = normalized(module_of(plain, {"x": shapes[0]}, {"w": shapes[1]}))
@@ -109,7 +113,10 @@ def test_bfloat16_stays_between_calls_and_ends_in_float32() -> None:
     module = normalized(module_of(chain, {"x": (1, 6, 6, 8)}, {"v": (8, 3, 3, 8), "w": (8, 3, 3, 8)}))
     after = run_pass(NARROW, module)
     assert operators(after) == ["astype", "astype", "call_dps_packed", "nn.max_pool2d", "astype", "call_dps_packed"]
-    assert [(site.dtype, site.out_dtype) for site in sites_of(after).values()] == [("bfloat16", "bfloat16"), ("bfloat16", "float32")]
+    assert [(site.dtype, site.out_dtype) for site in sites_of(after).values()] == [
+        ("bfloat16", "bfloat16"),
+        ("bfloat16", "float32"),
+    ]
 
 
 def test_a_record_holds_whatever_type_the_result_has() -> None:

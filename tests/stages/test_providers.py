@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 from relax_modules import module_of, random
 from safetensors.numpy import save_file
 
-from pydoit import passes
+from pydoit import passes, runtime
+from pydoit.errors import UserError
 from pydoit.kernels.onednn.build import LIBRARY
 from pydoit.kernels.onednn.site import sites_of
 from pydoit.records import Record, Records, TuningTarget, read_records
@@ -69,13 +69,17 @@ def test_a_build_follows_the_records(imported: Path, tmp_path: Path) -> None:
     for folder in folders.values():
         folder.mkdir(exist_ok=True)
     every = [{**use, "conv2d": "onednn"} if isinstance(use, dict) else use for use in OPEN]
-    optimize.run(optimize.Spec.model_validate({"passes": every, "target": TARGET, "onednn": True}), folders, folders["optimize"])
+    optimize.run(
+        optimize.Spec.model_validate({"passes": every, "target": TARGET, "onednn": True}), folders, folders["optimize"]
+    )
     (site,) = sites_of(load_json((folders["optimize"] / "module.json").read_text())).values()
     record = Record(task=site.task, key=site.key, decisions={"provider": "onednn"}, microseconds=1.0, default_microseconds=2.0)
     for arch, expected in (("x86-64-v4", []), ("x86-64-v3", [site])):
         (tmp_path / "records.json").write_text(Records(target=TuningTarget(arch=arch), records=(record,)).to_text())
         given = {**folders, "records": tmp_path / "records.json"}
-        optimize.run(optimize.Spec.model_validate({"passes": OPEN, "target": TARGET, "onednn": True}), given, folders["optimize"])
+        optimize.run(
+            optimize.Spec.model_validate({"passes": OPEN, "target": TARGET, "onednn": True}), given, folders["optimize"]
+        )
         assert list(sites_of(load_json((folders["optimize"] / "module.json").read_text())).values()) == expected
     tuned = tune.run(tune.Spec.model_validate({"target": TARGET}), given, folders["tune"])
     assert tuned["stale"] == []
@@ -86,4 +90,6 @@ def test_a_build_follows_the_records(imported: Path, tmp_path: Path) -> None:
     manifest = json.loads((folders["package"] / "manifest.json").read_text())
     assert [item["path"] for item in manifest["libraries"]] == [LIBRARY]
     assert manifest["libraries"][0]["bytes"] == (folders["package"] / LIBRARY).stat().st_size
-    shutil.rmtree(folders["package"])
+    (folders["package"] / LIBRARY).unlink()
+    with pytest.raises(UserError, match=f"{LIBRARY} is missing"):
+        runtime.load(folders["package"])

@@ -44,8 +44,8 @@ def build_object(sites: Mapping[str, Site], calls: Sequence[Call], folder: Path)
 def link_options(library: Path) -> list[str]:
     """Options for the linker: oneDNN is looked up in the folder of the library that is made."""
     return [
-        "-Wl,--no-as-needed", f"-L{library.parent}", f"-l:{LIBRARY}", "-Wl,--as-needed", f"-L{_headers().parent / 'lib'}", "-ltvm_ffi",
-        "-Wl,--enable-new-dtags,-rpath,$ORIGIN",
+        "-Wl,--no-as-needed", f"-L{library.parent}", f"-l:{LIBRARY}", "-Wl,--as-needed",
+        f"-L{_headers().parent / 'lib'}", "-ltvm_ffi", "-Wl,--enable-new-dtags,-rpath,$ORIGIN",
     ]  # fmt: skip
 
 

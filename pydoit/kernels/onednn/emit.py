@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydoit.kernels.onednn.site import Call, PostOp, Site
@@ -45,11 +45,11 @@ def _function(symbol: str, site: Site, *, is_constant: bool) -> str:
 
 
 def _prepare(calls: Sequence[Call]) -> str:
-    lines = [
-        f"  site_{call.symbol}().Prepare({_braces(map(str, call.data))}, weights[{call.weight}], {_braces(map(str, call.out))});"
-        for call in calls
-        if call.weight is not None and call.data is not None and call.out is not None
-    ]
+    lines = []
+    for call in calls:
+        if call.weight is not None and call.data is not None and call.out is not None:
+            data, out = _braces(map(str, call.data)), _braces(map(str, call.out))
+            lines.append(f"  site_{call.symbol}().Prepare({data}, weights[{call.weight}], {out});")
     body = "\n".join(lines)
     return f"""static void prepare(tvm::ffi::Array<Tensor> weights) {{
   static_cast<void>(weights);
@@ -70,5 +70,5 @@ def _number(value: float) -> str:
     return f"{value!r}f"
 
 
-def _braces(values: object) -> str:
-    return "{" + ", ".join(values) + "}"  # type: ignore[arg-type, call-overload]
+def _braces(values: Iterable[str]) -> str:
+    return "{" + ", ".join(values) + "}"

@@ -72,8 +72,9 @@ class Site:
     @classmethod
     def parse(cls, entry: Mapping[str, Any]) -> Site:
         """From its fields as JSON has them."""
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-        return cls(**{**values, "post_ops": tuple(PostOp(**item) for item in entry["post_ops"])})
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+        values["post_ops"] = tuple(PostOp(**item) for item in entry["post_ops"])
+        return cls(**values)
 
 
 @dataclass
@@ -101,7 +102,9 @@ class Registry:
         """The module with what `sites_of` reads; as it is when there is nothing."""
         if not self.sites:
             return module
-        return module.with_attr(ATTRIBUTE, json.dumps({name: _plain(site) for name, site in self.sites.items()}, sort_keys=True))
+        return module.with_attr(
+            ATTRIBUTE, json.dumps({name: _plain(site) for name, site in self.sites.items()}, sort_keys=True)
+        )
 
 
 def sites_of(module: Any) -> dict[str, Site]:

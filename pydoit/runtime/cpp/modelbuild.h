@@ -199,7 +199,7 @@ class Model {
     LoadWeights(folder, manifest);
     auto library = detail::Get(manifest, "library").cast<ffi::json::Object>();
     // libgomp's threads, which libraries that call oneDNN use, would take up to 20 ms from others while they wait for work.
-    if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "20000", 0);
+    if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "4000", 0);
     ffi::Module module = ffi::Module::LoadFromFile(folder + "/" + detail::GetString(library, "path"));
     auto machine = module->GetFunction("vm_load_executable", false).value()().cast<ffi::Module>();
     constexpr int kPooledAllocator = 2;

@@ -199,7 +199,9 @@ def test_machines_with_fewer_instructions_compute_the_same(level: str, tmp_path:
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": level}
     subprocess.run([sys.executable, "-c", program, str(folder), str(Path(__file__).parents[2])], check=True, env=environment)
     found = np.load(tmp_path / "y.npy")
-    rounded = {name: torch.from_numpy(array).bfloat16().double() for name, array in {**values(inputs), **values(weights)}.items()}
+    rounded = {
+        name: torch.from_numpy(array).bfloat16().double() for name, array in {**values(inputs), **values(weights)}.items()
+    }
     case = Convolution((1, 6, 6, 4), 8)
     wanted = torch.relu(reference(case, {"x0": rounded["x"], "w0": rounded["w"]}, 0))
     np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-4)

@@ -24,7 +24,7 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def offload(made: Recipe) -> Any:
     order = providers.with_choices(made, passes.order_of(made))
-    return next(use for use in order if isinstance(use, dict) and use["name"] == providers.PASS)
+    return next(use for use in order if isinstance(use, dict) and use["name"] == providers.OFFLOAD)
 
 
 def test_choices_become_options_of_the_pass() -> None:
