@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from pydoit.errors import ModelBuildError
@@ -87,7 +86,7 @@ def _compare(spec: Spec, place: int, function: Any, schedules: Mapping[str, Any]
 
 
 def _timed(make: Any, site: Any, key: str, calls: Mapping[str, Any]) -> Any:
-    """The record of one operator: medians of calls in turn."""
+    """The record of one operator: the least of samples in turn, since other work hits threads that wait unevenly."""
     from pydoit.stages.compare import repeats_of, sample_of
 
     repeats = {provider: repeats_of(call) for provider, call in calls.items()}
@@ -95,7 +94,7 @@ def _timed(make: Any, site: Any, key: str, calls: Mapping[str, Any]) -> Any:
     for number in range(ROUNDS):
         for provider in list(calls)[:: 1 if number % 2 else -1]:
             times[provider].append(sample_of(calls[provider], repeats[provider]) * 1e3)
-    onednn, tvm = median(times["onednn"]), median(times["tvm"])
+    onednn, tvm = min(times["onednn"]), min(times["tvm"])
     provider = "onednn" if onednn < LEAST_GAIN * tvm else "tvm"
     best = onednn if provider == "onednn" else tvm
     return make(
