@@ -1,9 +1,11 @@
-"""Latency of the checked-in recipes' artifacts beside onnxruntime (and torch) on the same cores, interleaved in one run.
+"""Latency of the checked-in recipes' artifacts beside other engines on the same cores, interleaved in one run.
 
-    doit build && python benchmarks/cpu.py [--peers onnxruntime,torch] [--json FILE] [RECIPE...]
+    doit build && python benchmarks/cpu.py [--peers onnxruntime,openvino,inductor,torch] [--json FILE] [RECIPE[@VARIANT]...]
 
 Each round times a block of calls of one engine, waits until its threads sleep, then a block of the next; the ratio is that
-of the medians, its interval a bootstrap over rounds. All engines use the same number of threads and the same inputs.
+of the medians, its interval a bootstrap over rounds. All engines use the same number of threads, the same inputs and the
+precision of the recipe: for bfloat16 those that have none are left out. `inductor` is torch.compile with freezing. No build
+of this machine is made meanwhile. Other engines: pip install openvino.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ("minilm", "efficientnet-lite0", "opennsfw", "resnet50")
-PEERS = ("onnxruntime", "torch")
+PEERS = ("onnxruntime", "openvino", "inductor", "torch")
 SETTLE_SECONDS = 0.03
 """Engines' threads spin for some milliseconds after a call; the next block starts when they sleep."""
 WARM_CALLS = 2
@@ -46,6 +48,7 @@ class Recipe:
             sys.exit(str(self.session.broken[name]))
         spec = self.session.node(name, "verify").spec
         self.model = ModelSpec.model_validate(spec["model"])
+        self.precision = self.session.loaded[name].target["precision"]
         self.folder = self._model_folder()
         from pydoit import datasets
 
@@ -73,6 +76,7 @@ class Recipe:
         return torch.prepare(self.model, self.folder, build)[0].eval()
 
     def onnxruntime(self) -> Call:
+        self._needs_float32()
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -81,6 +85,46 @@ class Recipe:
         session = onnxruntime.InferenceSession(self._onnx(), options, providers=["CPUExecutionProvider"])
         inputs = {item.name: self._fed(item) for item in session.get_inputs()}
         return lambda: session.run(None, inputs)
+
+    def _needs_float32(self) -> None:
+        if self.precision != "float32":
+            raise ImportError(f"it has no {self.precision} of its own here")
+
+    def openvino(self) -> Call:
+        import openvino
+
+        core = openvino.Core()
+        settings = {
+            "INFERENCE_PRECISION_HINT": "bf16" if self.precision == "bfloat16" else "f32", "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": 1,
+        }  # fmt: skip
+        compiled = core.compile_model(core.read_model(self._onnx()), "CPU", settings)
+        request = compiled.create_infer_request()
+        from pydoit.importers.onnx_inputs import identifier
+
+        inputs = {item.any_name: self.sample[identifier(item.any_name)] for item in compiled.inputs}
+        return lambda: request.infer(inputs, share_inputs=True, share_outputs=True)
+
+    def inductor(self) -> Call:
+        if self.model.source == "onnx":
+            raise ImportError("an ONNX model has no torch form")
+        self._needs_float32()
+        import torch
+        from torch._inductor import config
+
+        config.freezing = True
+        torch.set_num_threads(self.threads)
+        module = torch.compile(self.torch_module())
+        tensors = [torch.from_numpy(self.sample[name]) for name in self.torch_module().inputs]
+
+        def call() -> Any:
+            with torch.no_grad():
+                return module(*tensors)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call()
+        return call
 
     def _fed(self, item: Any) -> Any:
         """The sample's array for an input of the session, or the recipe's constant."""
@@ -109,6 +153,7 @@ class Recipe:
     def torch(self) -> Call:
         if self.model.source == "onnx":
             raise ImportError("an ONNX model has no torch form")
+        self._needs_float32()
         import torch
 
         torch.set_num_threads(self.threads)
@@ -165,8 +210,8 @@ def compare(name: str, peers: list[str], threads: int, rounds: int, block: int) 
             continue
         value, interval = ratio(times["ours"], times[peer])
         rows.append({
-            "model": name, "batch": next(iter(recipe.sample.values())).shape[0], "precision": "float32", "threads": threads,
-            "ours_ms": round(float(np.median(times["ours"])) * 1e3, 3), "peer": peer,
+            "model": name, "batch": next(iter(recipe.sample.values())).shape[0], "precision": recipe.precision,
+            "threads": threads, "ours_ms": round(float(np.median(times["ours"])) * 1e3, 3), "peer": peer,
             "peer_ms": round(float(np.median(times[peer])) * 1e3, 3), "ratio": round(value, 3),
             "ci95": [round(bound, 3) for bound in interval],
         })  # fmt: skip
@@ -182,12 +227,14 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=10)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    from pydoit import machine
     from pydoit.tools import cpu_name
 
     rows = []
-    for name in arguments.recipes:
-        rows += compare(name, arguments.peers.split(","), arguments.threads, arguments.rounds, arguments.block)
-    print(f"{cpu_name()}, {arguments.threads} threads, float32, batch 1, medians over {arguments.rounds} rounds")
+    with machine.measuring(lambda _seconds: None):
+        for name in arguments.recipes:
+            rows += compare(name, arguments.peers.split(","), arguments.threads, arguments.rounds, arguments.block)
+    print(f"{cpu_name()}, {arguments.threads} threads, batch 1, medians over {arguments.rounds} rounds")
     print(f"{'model':<20}{'ours ms':>9}  {'peer':<12}{'peer ms':>9}{'ratio':>8}  95 % interval")
     for row in rows:
         low, high = row["ci95"]

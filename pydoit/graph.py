@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydoit import language, passes, sources, target, tools
+from pydoit import language, passes, providers, sources, target, tools
 from pydoit.errors import UserError
 from pydoit.nodes import Node
 from pydoit.recipe import Recipe
@@ -76,7 +76,7 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
     if stage == "optimize":
         chosen = {"instrument": recipe.passes.instrument, "check": recipe.passes.check}
         needed = {"inputs": model["inputs"]} if recipe.passes.check else {}
-        return {"passes": _passes(recipe), **where, **chosen, **needed}
+        return {"passes": _passes(recipe), **where, **chosen, **needed, "onednn": providers.may_use_onednn(recipe)}
     if stage == "tune":
         tune = recipe.tune.model_dump(mode="json")
         searching = recipe.tune.on_miss == "tune"
@@ -86,8 +86,9 @@ def _spec(stage: str, loaded: LoadedRecipe, resolved: target.ResolvedTarget, fil
             "budget_seconds": tune["budget"] if searching else None,
             **where,
         }
-    if stage in ("compile", "weights"):
-        return where
+    compiled: dict[str, dict[str, Any]] = {"compile": {**where, "onednn": providers.may_use_onednn(recipe)}, "weights": where}
+    if stage in compiled:
+        return compiled[stage]
     if stage == "verify":
         own = recipe.verify.model_dump(
             mode="json", exclude={"dataset": True, "language": True, "tolerance": set(language.METRICS)}
@@ -106,12 +107,7 @@ def _dataset(recipe: Recipe) -> str | None:
 
 
 def _passes(recipe: Recipe) -> list[Any]:
-    if recipe.passes.order is not None:
-        return [use.entry for use in recipe.passes.order]
-    preset = recipe.passes.preset or "O2"
-    if recipe.model.is_language:
-        return list(passes.LANGUAGE_PRESETS[recipe.target.kind][preset])
-    return list(passes.PRESETS[preset])
+    return providers.with_choices(recipe, passes.order_of(recipe))
 
 
 def _reads(stage: str, recipe: Recipe, module: Any) -> dict[str, tuple[str, ...]]:
@@ -144,7 +140,12 @@ def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
 def _files_of(stage: str, recipe: Recipe, files: Mapping[str, Path]) -> dict[str, Path]:
     # Records choose who computes a language model's products on a GPU, hence what it is made of.
     imported = ("config", "records") if recipe.model.is_language and recipe.target.kind == "cuda" else ("config",)
-    wanted = {"tune": ("records",), "verify": ("dataset", "text", "config"), "import": imported}.get(stage, ())
+    wanted = {
+        "import": imported,
+        "optimize": ("records",) if providers.follows_records(recipe) else (),
+        "tune": ("records",),
+        "verify": ("dataset", "text", "config"),
+    }.get(stage, ())
     return {name: files[name] for name in wanted if name in files}
 
 

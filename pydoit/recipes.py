@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from pydoit import language, passes, sources, target
+from pydoit import language, passes, providers, sources, target
 from pydoit.errors import ModelBuildError, RecipeError
 from pydoit.loading import Document
 from pydoit.nearest import nearest
@@ -43,31 +43,20 @@ def check_document(workspace: Workspace, address: str, document: Document) -> Lo
 
 LATER = "is not supported yet; remove it"
 
-KERNEL_PROVIDERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "cpu": {},
-    "cuda": {"matmul": ("tvm", "triton"), "attention": ("triton",)},
-}
-"""Target -> operator class -> who has kernels for it; TVM where nothing is said."""
-
 
 def unsupported(recipe: Recipe) -> Iterator[Fault]:
     """Features of the schema that this version does not have; refused by name, never ignored."""
-    other, precision = not recipe.model.is_language, recipe.target.precision
+    other = not recipe.model.is_language
     quantization = recipe.quantization.scheme if recipe.quantization is not None else ""
     refusals: tuple[tuple[bool, KeyPath, str], ...] = (
         (other and recipe.target.kind == "cuda", ("target", "kind"), f'target: cuda {LATER}; use kind = "cpu"'),
-        (other and precision != "float32", ("target", "precision"), f"target: {precision} {LATER}"),
         (other and bool(quantization), ("quantization", "scheme"), f"quantization: {quantization} {LATER}"),
     )
     yield from ((path, text) for applies, path, text in refusals if applies)
     for metric in sorted(language.METRICS):
         if other and getattr(recipe.verify.tolerance, metric) is not None:
             yield ("verify", "tolerance", metric), "goes with language models only; remove it"
-    for kind, choice in recipe.kernels:
-        providers = KERNEL_PROVIDERS[recipe.target.kind].get(kind, ("tvm",))
-        if choice not in ("auto", *providers):
-            known = ", ".join(f'"{name}"' for name in providers)
-            yield ("kernels", kind), f'"{choice}" {LATER} on {recipe.target.kind}; use "auto" or {known}'
+    yield from providers.faults(recipe, passes.order_of(recipe))
     for index, gate in enumerate(recipe.gate):
         if gate.max_regress is not None and gate.metric != "profile.latency_ms.median":
             yield ("gate", index, "max_regress"), "goes with profile.latency_ms.median; use min or max"

@@ -14,6 +14,7 @@ INPUT = "[model.inputs.image]\nshape = [1, 3, 8, 8]\n"
 BASE = f"schema = 1\n{MODEL}{INPUT}"
 ONNX = 'schema = 1\n[model]\nsource = "onnx"\npath = "recipes/tiny.toml"\n' + INPUT
 LANGUAGE = 'schema = 1\n[model]\nsource = "gguf"\npath = "recipes/tiny.toml"\n'
+NO_ONEDNN = BASE + '[passes]\npreset = "O1"\n'
 SYMBOLIC = BASE.replace("[1, 3,", '["b", 3,') + "[model.dims]\n"
 
 
@@ -119,10 +120,13 @@ BROKEN = [
     Broken("unknown-preset", BASE + '[passes]\npreset = "O9"\n', 9, "passes.preset", "not a choice"),
     Broken("unknown-arch", BASE + '[target]\narch = "saphirerapids"\n', 9, "target.arch", "sapphirerapids"),
     Broken("cuda", BASE + '[target]\nkind = "cuda"\narch = "sm_90"\n', 9, "target.kind", "not supported yet"),
-    Broken("bfloat16", BASE + '[target]\nprecision = "bfloat16"\n', 9, "target.precision", "not supported yet"),
+    Broken("tf32", BASE + '[target]\nprecision = "tf32"\n', 9, "target.precision", "not supported yet"),
+    Broken("bfloat16", NO_ONEDNN + '[target]\nprecision = "bfloat16"\n', 11, "target.precision", "pass OffloadOneDnn"),
     Broken("threads", BASE + "[target]\nthreads = -1\n", 9, "target.threads", "greater than or equal to 0"),
     Broken("quantization", BASE + '[quantization]\nscheme = "int4"\n', 9, "quantization.scheme", "int4 is not supported yet"),
-    Broken("kernels", BASE + '[kernels]\nconv2d = "onednn"\n', 9, "kernels.conv2d", "not supported yet"),
+    Broken("kernels", BASE + '[kernels]\nconv2d = "triton"\n', 9, "kernels.conv2d", "not supported yet"),
+    Broken("onednn-attention", BASE + '[kernels]\nattention = "onednn"\n', 9, "kernels.attention", "not supported yet"),
+    Broken("onednn-without-pass", NO_ONEDNN + '[kernels]\nmatmul = "onednn"\n', 11, "kernels.matmul", "pass OffloadOneDnn"),
     Broken("budget", BASE + '[tune]\nbudget = "soon"\n', 9, "tune.budget", "20m"),
     Broken("records-escape", BASE + '[tune]\nrecords = "../x.json"\n', 9, "tune.records", "leaves the workspace"),
     Broken("on-miss", BASE + '[tune]\non_miss = "guess"\n', 9, "tune.on_miss", "not a choice"),

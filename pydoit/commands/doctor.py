@@ -78,7 +78,13 @@ def _tvm() -> Finding:
 
 
 def _distributions() -> Iterator[Finding]:
-    extras = {"torch": "", "transformers": "transformers", "onnxruntime": "onnx", "triton": "triton"}
+    extras = {
+        "torch": "",
+        "transformers": "transformers",
+        "onnxruntime": "onnx",
+        "triton": "triton",
+        "onednn-cpu-gomp": "onednn",
+    }
     for name, extra in extras.items():
         found = tools.version(name)
         if found != tools.ABSENT:

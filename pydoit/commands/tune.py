@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,18 @@ class Tune(Build):
             raise UserError("doit tune takes one recipe; write `doit tune RECIPE`")
         assignments = [f"tune.trials={options['trials']}"] if options["trials"] is not None else []
         assignments += [f'tune.budget="{options["budget"]}"'] if options["budget"] else []
+        # TVM's schedules come first; then both providers are compared where the recipe leaves the choice.
+        assignments += [f'kernels.{name}="tvm"' for name in self._open_operators(options, names)]
         status = super().build({**options, "set": [*options["set"], *assignments]}, names)
         return status if status != EXIT_GOOD or options["dry_run"] else self._search(options, assignments, names[0])
+
+    def _open_operators(self, options: dict[str, Any], names: list[str]) -> list[str]:
+        """The operator classes whose provider tuning chooses."""
+        session = self.open_session(options, names)
+        if names[0] not in session.loaded:
+            return []
+        offload = _offload(session.node(names[0], "optimize").spec)
+        return [name for name in ("conv2d", "matmul") if offload.get(name) == "auto"]
 
     def _search(self, options: dict[str, Any], assignments: list[str], recipe: str) -> int:
         session = self.open_session({**options, "set": [*options["set"], *assignments, 'tune.on_miss="tune"']}, [recipe])
@@ -51,8 +62,36 @@ class Tune(Build):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / "out" / "records.json", path)
         measured = result["measurements"]
+        if self._open_operators(options, [recipe]):
+            self._compare_providers(options, recipe, path)
         sys.stdout.write(f"{recipe}: {measured['records']} of {measured['tasks']} kernels have records in {records}\n")
         return EXIT_GOOD if measured["records"] else EXIT_FAILED
+
+    def _compare_providers(self, options: dict[str, Any], recipe: str, records: Path) -> None:
+        session = self.open_session(options, [recipe])
+        session.examine(recipe, "import")
+        with session.store.in_use(), session.store.scratch() as folder:
+            result = _run_providers(session, recipe, records, folder)
+            if result["status"] != "built":
+                raise StageError(f"tune failed: {result['reason']}")
+            shutil.copyfile(folder / "out" / "records.json", records)
+        measured = result["measurements"]
+        sys.stdout.write(f"{recipe}: oneDNN computes {measured['onednn']} of {measured['compared']} distinct operators\n")
+
+
+def _offload(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of OffloadOneDnn in an order."""
+    uses = (use for use in spec["passes"] if not isinstance(use, str) and use["name"] == "OffloadOneDnn")
+    return next(uses, {})
+
+
+def _run_providers(session: Session, recipe: str, records: Path, folder: Path) -> dict[str, Any]:
+    node = session.node(recipe, "optimize")
+    inputs = {**session.builder.lay_out(node, folder / "inputs"), "records": records}
+    (folder / "out").mkdir()
+    spec = {"passes": node.spec["passes"], "target": node.spec["target"]}
+    job = process.make_job("providers", spec, inputs, folder / "out", session.workspace.root)
+    return _measured(session, recipe, job, folder)
 
 
 def _run(session: Session, recipe: str, records: Path, folder: Path, fresh: bool) -> dict[str, Any]:
@@ -68,6 +107,11 @@ def _run(session: Session, recipe: str, records: Path, folder: Path, fresh: bool
     (folder / "out").mkdir()
     spec = {key: node.spec[key] for key in ("trials", "budget_seconds", "target")} | {"checkpoint": str(checkpoint)}
     job = process.make_job("search", spec, inputs, folder / "out", session.workspace.root)
+    return _measured(session, recipe, job, folder)
+
+
+def _measured(session: Session, recipe: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Run a worker that measures, alone on the machine, and show how it gets on."""
     console, shown = Console(), [""]
 
     def tick(seconds: float, text: str) -> None:

@@ -14,6 +14,7 @@ from pydoit.errors import ModelBuildError, StageError
 from pydoit.experiments.order_text import assign_order
 from pydoit.history import write_atomically
 from pydoit.keys import pretty
+from pydoit.nodes import select
 from pydoit.passes.info import Entry
 from pydoit.passes.order import Setting
 from pydoit.results import Result
@@ -120,9 +121,9 @@ class Lab:
             "target": profile["target"],
         }
         inputs = {
-            f"{number}.{stage}": {name: variant.results[stage].files[name].path}
+            f"{number}.{stage}": {name: file.path for name, file in select(variant.results[stage].files, (pattern,)).items()}
             for number, variant in enumerate(variants)
-            for stage, name in (("optimize", "spec.json"), ("compile", "lib.so"), ("weights", "model.safetensors"))
+            for stage, pattern in (("optimize", "spec.json"), ("compile", "lib*.so*"), ("weights", "model.safetensors"))
         }
         return self.work("compare", spec, inputs, alone=True)
 

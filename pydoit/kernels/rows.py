@@ -37,6 +37,11 @@ def softmax(data: Any, lanes: int, safe: bool) -> Any:
     return te.compute(data.shape, lambda *index: shifted(*index) * scale(*index[:-1]), name="softmax", attrs={KERNEL: ROWS})
 
 
+def narrowed(data: Any) -> Any:
+    """The data rounded to bfloat16."""
+    return te.compute(data.shape, lambda *index: data(*index).astype("bfloat16"), name="narrowed", attrs={KERNEL: ROWS})
+
+
 def layer_norm(data: Any, gamma: Any, beta: Any, epsilon: float, lanes: int) -> Any:
     """Layer normalization over the last axis, in two passes over the row; gamma and beta are [N]."""
     size = tirx.const(1.0 / int(data.shape[-1]), data.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydoit.errors import UserError
 from pydoit.passes.info import IMPORTED, PROPERTIES, Entry, PassInfo
@@ -12,6 +12,9 @@ from pydoit.passes.order import Fault, Setting, check_order, check_use, is_legal
 from pydoit.passes.presets import LANGUAGE_PRESETS, PRESETS
 from pydoit.passes.registry import PASSES, all_passes, find_pass
 from pydoit.passes.repair import Repair, repair_order
+
+if TYPE_CHECKING:
+    from pydoit.recipe import Recipe
 
 __all__ = [
     "IMPORTED",
@@ -32,10 +35,19 @@ __all__ = [
     "is_legal",
     "make_pass",
     "name_of",
+    "order_of",
     "repair_order",
     "repeat_of",
     "split_use",
 ]
+
+
+def order_of(recipe: Recipe) -> list[Entry]:
+    """The passes of a recipe, a preset written out."""
+    if recipe.passes.order is not None:
+        return [use.entry for use in recipe.passes.order]
+    preset = recipe.passes.preset or "O2"
+    return list(LANGUAGE_PRESETS[recipe.target.kind][preset] if recipe.model.is_language else PRESETS[preset])
 
 
 def declared(order: Sequence[Entry]) -> dict[str, PassInfo]:

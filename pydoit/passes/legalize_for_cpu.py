@@ -35,6 +35,7 @@ class LegalizeForCpu:
         custom["relax.matmul"] = lambda builder, call: _matmul(builder, call, lanes)
         custom["relax.nn.softmax"] = lambda builder, call: _softmax(builder, call, lanes)
         custom["relax.nn.layer_norm"] = lambda builder, call: _layer_norm(builder, call, lanes)
+        custom["relax.astype"] = _narrow
         custom["relax.max"] = lambda builder, call: _extreme(builder, call, "max")
         custom["relax.min"] = lambda builder, call: _extreme(builder, call, "min")
         return relax.transform.LegalizeOps(custom)(module)
@@ -91,6 +92,14 @@ def _layer_norm(builder: Any, call: Any, lanes: int) -> Any:
     if data.ty.dtype != "float32" or not last or not static or not attrs.center or not attrs.scale:
         return _standard("relax.nn.layer_norm", builder, call)
     return builder.call_te(rows.layer_norm, data, gamma, beta, float(attrs.epsilon), lanes, primfunc_name_hint="layer_norm")
+
+
+def _narrow(builder: Any, call: Any) -> Any:
+    """Rounding to bfloat16 is done row by row, as the softmax is whose result it may read."""
+    data = call.args[0]
+    if str(data.ty.dtype) != "float32" or str(call.attrs.dtype) != "bfloat16" or len(data.ty.shape) < len(("row", "column")):
+        return _standard("relax.astype", builder, call)
+    return builder.call_te(rows.narrowed, data, primfunc_name_hint="narrow")
 
 
 def _extreme(builder: Any, call: Any, kind: str) -> Any:

@@ -17,6 +17,7 @@ _PACKED: Order = (
     "FoldPad",
     "ExpandClip",
     "ConvertLayout",
+    "OffloadOneDnn",
     "PackWeights",
     "LiftTransformParams",
     "DeadCodeElimination",

@@ -25,6 +25,7 @@ _LOWERING: State = {
 }
 _SEPARATE: State = {"requires": frozenset({"separate"})}
 _NCHW = "ConvertLayout leaves no convolution in NCHW, the layout that this pass knows"
+_OFFLOADED = "OffloadOneDnn has replaced the operators that this pass looks for"
 _PACKED = "PackWeights has replaced the operators that this pass looks for"
 
 
@@ -188,6 +189,24 @@ PASSES: Mapping[str, PassInfo] = {
         invalidates=frozenset({"weights"}),
     ),
     "Normalize": _relax("Normalize", "Bring Relax into A-normal form.", {}),
+    "OffloadOneDnn": _own(
+        "offload_onednn",
+        "OffloadOneDnn",
+        "Let oneDNN compute convolutions and products, with what follows them.",
+        _ON_WEIGHTS,
+        options={"conv2d": "auto", "matmul": "auto", "precision": "float32"},
+        targets=("cpu",),
+        before={"PackWeights": _PACKED},
+        after={
+            "ConvertLayout": "it takes convolutions in NHWC, which ConvertLayout makes",
+            **dict.fromkeys(("FoldBatchNorm", "FoldPad", "CombineParallelMatmul"), _OFFLOADED),
+        },
+        choices={
+            "conv2d": ("auto", "onednn", "tvm"),
+            "matmul": ("auto", "onednn", "tvm"),
+            "precision": ("float32", "bfloat16"),
+        },
+    ),
     "PackWeights": _own(
         "pack_weights",
         "PackWeights",

@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,14 @@ def _load_runtime_library() -> None:
 
 
 def load_module(library: Path) -> Any:
-    """A library built by TVM; raises UserError for a file that is none, or none for this machine."""
+    """A library built by TVM; raises UserError for a file that is none, or none for this machine.
+
+    libgomp's threads, which libraries that call oneDNN use, wait for the next loop in a loop of their own, by default for
+    up to 20 ms: on a machine with other work they take that time from whom they wait for. A fraction of one still spans what
+    lies between two layers.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "4000")
     try:
         return tvm_ffi().load_module(_fresh_spelling(library))
     except RuntimeError as error:
@@ -67,11 +75,23 @@ def _fresh_spelling(library: Path) -> str:
     return f"{library.parent}/{detour}{library.name}"
 
 
-def open_machine(library: Path) -> Any:
-    """Load lib.so and start its Relax virtual machine on the CPU; functions are looked up by machine["main"]."""
-    machine = load_module(library)["vm_load_executable"]()
+def start_machine(module: Any) -> Any:
+    """Start the Relax virtual machine of a loaded library on the CPU; functions are looked up by machine["main"]."""
+    machine = module["vm_load_executable"]()
     machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
     return machine
+
+
+def open_machine(library: Path) -> Any:
+    """Load lib.so and start its virtual machine."""
+    return start_machine(load_module(library))
+
+
+def prepare(module: Any, weights: Sequence[Any], threads: int) -> None:
+    """Let a library that calls oneDNN make its primitives and pack its weights, so that the first call need not."""
+    if module.implements_function("onednn_prepare", query_imports=True):
+        module.get_function("onednn_set_threads", query_imports=True)(threads or len(os.sched_getaffinity(0)))
+        module.get_function("onednn_prepare", query_imports=True)(list(weights))
 
 
 def set_threads(count: int) -> None:

@@ -31,7 +31,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if kind == "cpu" and arch in CPU_LANES and not runs_here(arch):
         here = native_arch(cpu_flags())
         raise UserError(f"{folder}: the library is for {arch} CPUs and this is {here}; build it with target.arch = {here!r}")
-    for item in (manifest["library"], *manifest["weights"]):
+    for item in (manifest["library"], *manifest.get("libraries", ()), *manifest["weights"]):
         file = folder / item["path"]
         if not file.is_file() or file.stat().st_size != item["bytes"]:
             raise UserError(f"{folder}: {item['path']} is missing or has another size than built; copy it again")

@@ -59,11 +59,13 @@ class Model:
         self.outputs = tuple(TensorSpec.parse(item) for item in outputs)
         self.dims = {name: (int(bound["min"]), int(bound["max"])) for name, bound in (dims or {}).items()}
         self._entry = entry
-        self._machine = runtime_library.open_machine(library)
+        module = runtime_library.load_module(library)
+        self._machine = runtime_library.start_machine(module)
         self._function = self._machine[entry]
         self._ffi = runtime_library.tvm_ffi()
         files = [weights] if isinstance(weights, Path) else weights
         self._weights = _ordered_weights(files, params, self._ffi)
+        runtime_library.prepare(module, self._weights, threads)
 
     def __call__(self, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Run once; raises UserError for an unknown or missing name, a wrong dtype or a wrong shape."""

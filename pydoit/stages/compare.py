@@ -49,13 +49,13 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     first = models[0](**sample)
     differences = [_difference(model(**sample), first) for model in models]
     calls = [model.bind(sample) for model in models]
-    repeats = [_repeats(call) for call in calls]
+    repeats = [repeats_of(call) for call in calls]
     times: list[list[float]] = [[] for _ in models]
     for number in range(spec.rounds):
         progress(f"round {number + 1} of {spec.rounds}")
         order = range(count) if number % 2 == 0 else range(count - 1, -1, -1)
         for index in order:
-            times[index].append(_sample(calls[index], repeats[index]))
+            times[index].append(sample_of(calls[index], repeats[index]))
     return {"times": times, "differences": differences}
 
 
@@ -73,7 +73,7 @@ def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> float | 
     return largest
 
 
-def _repeats(call: Any) -> int:
+def repeats_of(call: Any) -> int:
     """Calls of one sample, after warm-up."""
     for _ in range(WARMUP):
         call()
@@ -82,7 +82,8 @@ def _repeats(call: Any) -> int:
     return max(1, int(SHORTEST_SECONDS / max(time.perf_counter() - started, 1e-6)))
 
 
-def _sample(call: Any, repeats: int) -> float:
+def sample_of(call: Any, repeats: int) -> float:
+    """Milliseconds of a call, the mean of `repeats`."""
     started = time.perf_counter()
     for _ in range(repeats):
         call()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,15 +22,19 @@ class Spec(Frozen):
 
     target: ResolvedTarget
     """Kind and arch; the number of threads does not change the code."""
+    onednn: bool = False
+    """Whether the module may call oneDNN."""
 
 
 def tools(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The tools that this target takes beside `TOOLS`."""
-    return ("triton", "nvcc", "ptxas") if spec["target"]["kind"] == "cuda" else ()
+    if spec["target"]["kind"] == "cuda":
+        return ("triton", "nvcc", "ptxas")
+    return ("onednn-cpu-gomp",) if spec["onednn"] else ()
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
-    """Write lib.so, which exports the module's functions."""
+    """Write lib.so, which exports the module's functions, and beside it oneDNN's library where it calls that."""
     if spec.target.kind == "cuda":
         return _run_cuda(spec, inputs, out)
     from pydoit.kernels.apply import schedule_module
@@ -48,8 +54,26 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     scheduled = time.perf_counter()
     progress(f"generate code for {summary['functions']} functions")
     plan = MemoryPlan()
-    compile_module(module, target, plan).export_library(str(out / "lib.so"))
+    summary["onednn"] = export(module, compile_module(module, target, plan), out)
     return {**summary, "planned_bytes": plan.bytes, "live_bytes": plan.live_bytes, **_measured(started, scheduled, out)}
+
+
+def export(module: Any, compiled: Any, out: Path) -> int:
+    """Write the library with the functions of oneDNN that `module` calls; return how many calls there are."""
+    from pydoit.kernels.onednn import build
+    from pydoit.kernels.onednn.site import calls_of, sites_of
+
+    sites = sites_of(module)
+    if not sites:
+        compiled.export_library(str(out / "lib.so"))
+        return 0
+    calls = list(calls_of(module))
+    library = build.library_path()
+    with tempfile.TemporaryDirectory() as folder:
+        built = build.build_object(sites, calls, Path(folder))
+        compiled.export_library(str(out / "lib.so"), addons=[str(built)], options=build.link_options(library))
+    shutil.copyfile(library, out / build.LIBRARY)
+    return len(calls)
 
 
 def _run_cuda(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:

@@ -29,6 +29,13 @@ class Spec(Frozen):
     """Run the module before and after each pass that changed it, and compare."""
     inputs: dict[str, Input] = {}
     """The model's inputs, where they are needed to run it."""
+    onednn: bool = False
+    """Whether operators may go to oneDNN; `auto` then follows the recipe's tuning records."""
+
+
+def tools(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tools that this order takes beside `TOOLS`."""
+    return ("onednn-cpu-gomp",) if spec["onednn"] else ()
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
@@ -37,6 +44,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     Raises UserError for a pass that cannot be made and StageError for one that fails.
     """
     from pydoit import lifting
+    from pydoit.kernels.onednn.choice import recorded
     from pydoit.passes import Setting
     from pydoit.passes.running import check_own, run_passes
     from pydoit.tvm_compat import load_json, save_json
@@ -47,7 +55,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     module = lifting.mark_inputs(module, len(described["inputs"]))
     watch = _numerics(spec, described, inputs) if spec.check == "numerics" else None
     extents = {name: bound["max"] for name, bound in described.get("dims", {}).items()}
-    with make_tvm_target(spec.target):
+    with make_tvm_target(spec.target), recorded(_decisions(spec, inputs)):
         module, log, seconds = run_passes(spec.passes, module, extents=extents, instrument=spec.instrument, watch=watch)
     main, transform = lifting.split(module)
     described["weights"] = lifting.describe_weights(main, transform, described["params"])
@@ -58,6 +66,13 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     functions = len([name for name in main.get_global_vars() if name.name_hint != "main"])
     figures = {"passes": log} if spec.instrument else {}
     return {"pass_seconds": seconds, "functions": functions, "weights": len(described["weights"]), **figures}
+
+
+def _decisions(spec: Spec, inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """What the recipe's records file, inputs["records"], says for this arch."""
+    from pydoit.records import read_records
+
+    return read_records(inputs["records"]).decisions(spec.target.arch) if "records" in inputs else {}
 
 
 def _numerics(spec: Spec, described: Mapping[str, Any], inputs: Mapping[str, Path]) -> Any:

@@ -18,7 +18,7 @@ TOOLS = ("apache-tvm", "apache-tvm-ffi")
 READS = {
     "tokenizer": ("*",),
     "optimize": ("spec.json",),
-    "compile": ("lib.so",),
+    "compile": ("lib*.so*",),
     "weights": ("model.safetensors",),
 }
 OPTIONAL = ("tokenizer", "weights")
@@ -35,8 +35,10 @@ class Spec(Frozen):
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
-    """Copy lib.so, weights/ and tokenizer/, and write manifest.json; no times, paths or hosts in it."""
-    shutil.copyfile(inputs["compile"] / "lib.so", out / "lib.so")
+    """Copy lib.so, what lies beside it, weights/ and tokenizer/, and write manifest.json; no times, paths or hosts in it."""
+    libraries = sorted(path.name for path in inputs["compile"].iterdir())
+    for name in libraries:
+        shutil.copyfile(inputs["compile"] / name, out / name)
     if "weights" in inputs:
         (out / "weights").mkdir()
         shutil.copyfile(inputs["weights"] / "model.safetensors", out / "weights" / "model.safetensors")
@@ -56,6 +58,9 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         "params": described["weights"],
         "toolchain": {name: importlib.metadata.version(name) for name in TOOLS},
     }
+    beside = [_file(out, name) for name in libraries if name != "lib.so"]
+    if beside:
+        manifest["libraries"] = beside
     if "language" in described:
         manifest["language"] = described["language"]
     (out / "manifest.json").write_bytes(pretty(manifest))

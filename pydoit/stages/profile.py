@@ -16,7 +16,7 @@ from pydoit.measure import peak_memory, reset_peak_memory, statistics
 from pydoit.target import ResolvedTarget
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
-READS = {"optimize": ("spec.json",), "compile": ("lib.so",), "weights": ("model.safetensors",)}
+READS = {"optimize": ("spec.json",), "compile": ("lib*.so*",), "weights": ("model.safetensors",)}
 KERNELS_SHOWN = 20
 
 

@@ -43,6 +43,9 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     given = read_records(inputs["records"]) if "records" in inputs else None
     ignored = _reason_to_ignore(given, spec.target.arch)
     usable = given.records if given is not None and ignored is None else ()
+    if spec.target.kind == "cpu":
+        # Who computes an operator has been decided by optimize.
+        usable = tuple(record for record in usable if "provider" not in record.decisions)
     if spec.on_miss == "tune":
         from pydoit.kernels.search import search
 

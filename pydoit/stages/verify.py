@@ -16,7 +16,7 @@ TOOLS = ("apache-tvm", "apache-tvm-ffi", "torch", "transformers", "onnxruntime",
 READS = {
     "fetch": ("*",),
     "optimize": ("spec.json",),
-    "compile": ("lib.so",),
+    "compile": ("lib*.so*",),
     "weights": ("model.safetensors",),
 }
 

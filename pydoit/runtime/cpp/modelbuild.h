@@ -194,14 +194,22 @@ class Model {
                                                       detail::Get(item, "max").cast<int64_t>()};
     }
     auto target = detail::Get(manifest, "target").cast<ffi::json::Object>();
-    SetThreads(threads < 0 ? static_cast<int>(detail::Get(target, "threads").cast<int64_t>()) : threads);
+    if (threads < 0) threads = static_cast<int>(detail::Get(target, "threads").cast<int64_t>());
+    SetThreads(threads);
     LoadWeights(folder, manifest);
     auto library = detail::Get(manifest, "library").cast<ffi::json::Object>();
+    // libgomp's threads, which libraries that call oneDNN use, would take up to 20 ms from others while they wait for work.
+    if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "4000", 0);
     ffi::Module module = ffi::Module::LoadFromFile(folder + "/" + detail::GetString(library, "path"));
     auto machine = module->GetFunction("vm_load_executable", false).value()().cast<ffi::Module>();
     constexpr int kPooledAllocator = 2;
     machine->GetFunction("vm_initialization", false).value()(static_cast<int>(kDLCPU), 0, kPooledAllocator);
     entry_ = machine->GetFunction(detail::GetString(manifest, "entry"), false).value();
+    // A library that calls oneDNN makes its primitives and packs its weights now, so that the first call need not.
+    if (auto set_threads = module->GetFunction("onednn_set_threads", true))
+      (*set_threads)(threads > 0 ? threads : static_cast<int>(std::thread::hardware_concurrency()));
+    if (auto prepare = module->GetFunction("onednn_prepare", true))
+      (*prepare)(ffi::Array<ffi::Tensor>(weights_.begin(), weights_.end()));
   }
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
