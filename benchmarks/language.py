@@ -13,6 +13,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,9 @@ def main() -> None:
     parser.add_argument("--bits", default="int4,int8,bf16,fp32")
     parser.add_argument("--llama", help="Python with llama-cpp-python and gguf")
     parser.add_argument("--gguf", type=Path, help="the recipe's GGUF file")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/language-benchmark"), help="for requantized files")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir(), "language-benchmark"), help="for requantized files"
+    )
     parser.add_argument("--transformers", action="store_true", help="measure transformers too (static cache, eager)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -22,7 +23,9 @@ def main() -> None:
     parser.add_argument("recipe")
     parser.add_argument("--library", type=Path, required=True)
     parser.add_argument("--spec", type=Path, required=True)
-    parser.add_argument("--weights", type=Path, default=Path("/tmp/modelbuild-weights"), help="folder, made when missing")
+    parser.add_argument(
+        "--weights", type=Path, default=Path(tempfile.gettempdir(), "modelbuild-weights"), help="folder, made when missing"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--tokens", type=int, default=512, help="tokens compared with float32")
     options = parser.parse_args()

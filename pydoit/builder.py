@@ -263,8 +263,6 @@ class Builder:
         missed, notes = self._regressions(node, bounds, result)
         if missed:
             return replace(result, status="failed", reason="; ".join(missed))
-        if notes:
-            result = replace(result, reason="; ".join((result.reason, *notes)).lstrip("; "))
         with locked(self.workspace.state / "locks" / f"{node.recipe}.lock"):
             if publish.is_published(folder, result.files, self.store.stats):  # by another command meanwhile
                 return result
@@ -272,9 +270,9 @@ class Builder:
             if entry is None:
                 raise StageError("the package was removed from the store meanwhile; build again")
             publish.publish(self.store, entry, folder)
-        if result.status != "hit":
-            return result
-        return replace(result, status="restored", reason="; ".join(("copied from the store", *notes)))
+        if result.status == "hit":
+            result = replace(result, status="restored", reason="copied from the store")
+        return replace(result, reason="; ".join(filter(None, (result.reason, *notes))))
 
     def _regressions(self, node: Node, bounds: Gates, result: Result) -> tuple[list[str], list[str]]:
         """What gates with max_regress say of a package that is about to be published."""

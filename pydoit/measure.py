@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
+
+Call = Callable[[], Any]
 
 
 def statistics(times: list[float]) -> dict[str, float | int]:
@@ -38,3 +43,30 @@ def peak_memory() -> int:
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def repeats_of(call: Call, *, warmup: int, seconds: float) -> int:
+    """Calls that a sample takes to last at least `seconds`, found after `warmup` calls."""
+    for _ in range(warmup):
+        call()
+    return max(1, int(seconds / max(sample_of(call, 1) / 1000.0, 1e-6)))
+
+
+def sample_of(call: Call, repeats: int) -> float:
+    """Milliseconds of a call, the mean of `repeats`."""
+    started = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - started) * 1000.0 / repeats
+
+
+def interleaved(
+    calls: Sequence[Call], repeats: Sequence[int], rounds: int, tell: Callable[[str], None] = lambda _: None
+) -> list[list[float]]:
+    """Milliseconds of each call by round; a round takes a sample of each, every other round in the opposite order."""
+    times: list[list[float]] = [[] for _ in calls]
+    for number in range(rounds):
+        tell(f"round {number + 1} of {rounds}")
+        for index in range(len(calls))[:: -1 if number % 2 else 1]:
+            times[index].append(sample_of(calls[index], repeats[index]))
+    return times

@@ -9,11 +9,8 @@ from pydoit.passes.info import Entry
 from pydoit.recipe import Recipe
 from pydoit.toml_lines import KeyPath
 
-ONEDNN = "onednn-cpu-gomp"
-"""The distribution that holds oneDNN."""
 OFFLOAD = "OffloadOneDnn"
-"""The pass that hands operators to it."""
-REMEDY = "pip install 'doit-modelbuild[onednn]'"
+"""The pass that hands operators to oneDNN."""
 _LATER = "is not supported yet; remove it"
 _OPERATORS = ("conv2d", "matmul")
 
@@ -26,7 +23,7 @@ PROVIDERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 def has_onednn() -> bool:
     """Whether oneDNN is installed."""
-    return tools.version(ONEDNN) != tools.ABSENT
+    return tools.version(tools.ONEDNN) != tools.ABSENT
 
 
 def may_use_onednn(recipe: Recipe) -> bool:
@@ -54,7 +51,7 @@ def faults(recipe: Recipe, order: Sequence[Entry]) -> Iterator[tuple[KeyPath, st
     has_pass = any((use if isinstance(use, str) else use["name"]) == OFFLOAD for use in order)
     for path, value in wanted:
         if not has_onednn():
-            yield path, f'"{value}" needs oneDNN, which is not installed; {REMEDY}'
+            yield path, f'"{value}" needs oneDNN, which is not installed; {tools.ONEDNN_REMEDY}'
         elif not has_pass:
             yield (
                 path,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 
 from pydoit.frozen import Frozen as _Frozen
+from pydoit.passes.info import MOST_REPEATS
 
 Symbol = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Extent = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
@@ -165,7 +166,7 @@ class PassUse(Frozen):
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
     name: Annotated[str, Field(min_length=1)]
     """Name of a registered pass (`doit passes`), or `module:Class`."""
-    repeat: Annotated[int, Field(ge=1, le=100, strict=True)] = 1
+    repeat: Annotated[int, Field(ge=1, le=MOST_REPEATS, strict=True)] = 1
     """Most applications in a row; ends early where the pass changes nothing more."""
 
     @property

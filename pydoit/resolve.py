@@ -118,7 +118,7 @@ def _token(workspace: Workspace, document: Document, native: str) -> str:
         "cpu": tools.cpu_flags_digest(),
         "native": native,
         "hardware": tools.cpu_name(),
-        "onednn": tools.version("onednn-cpu-gomp"),
+        "onednn": tools.version(tools.ONEDNN),
         "root": str(workspace.root),
         "present": [(workspace.root / path).exists() for path in _paths(document.values)],
     })  # fmt: skip

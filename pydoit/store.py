@@ -22,6 +22,16 @@ from pydoit.locks import locked, try_locked
 STORE_SCHEMA = 1
 
 
+def blob_name(sha256: str) -> str:
+    """Where a blob lies, in the store and on a remote."""
+    return f"blobs/{sha256[:2]}/{sha256}"
+
+
+def entry_name(key: str) -> str:
+    """Where an entry lies, in the store and on a remote."""
+    return f"actions/{key[:2]}/{key}.json"
+
+
 @dataclass(frozen=True)
 class Blob:
     """One file of an output."""
@@ -59,10 +69,10 @@ class Store:
         self._scratches: set[Path] = set()
 
     def blob_path(self, sha256: str) -> Path:
-        return self.root / "blobs" / sha256[:2] / sha256
+        return self.root / blob_name(sha256)
 
     def entry_path(self, key: str) -> Path:
-        return self.root / "actions" / key[:2] / f"{key}.json"
+        return self.root / entry_name(key)
 
     def lookup(self, key: str) -> Entry | None:
         """The entry of `key` when it is whole: well-formed, and every blob present with its bytes unchanged.

@@ -18,6 +18,9 @@ CXX = "c++"
 NVCC = "nvcc"
 PTXAS = "ptxas"
 LLVM = "llvm"
+ONEDNN = "onednn-cpu-gomp"
+"""The distribution on PyPI that holds oneDNN, built for libgomp."""
+ONEDNN_REMEDY = "pip install 'doit-modelbuild[onednn]'"
 ABSENT = "absent"
 
 # What a worker may see of the environment; everything else is dropped, so that it cannot change a result.

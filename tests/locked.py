@@ -131,13 +131,14 @@ class Locked:
         """Let a folder come first on a search path."""
         self.variables[variable] = f"{folder}:{self.variables.get(variable, default)}".rstrip(":")
 
-    def distribution(self, name: str, version: str) -> None:
-        """Let a distribution have another version."""
+    def distribution(self, name: str, version: str) -> Path:
+        """Let a distribution of this version come first; the folder of its metadata, beside which its modules lie."""
         folder = self.fake(f"{name}-{version}")
         information = folder / f"{name.replace('-', '_')}-{version}.dist-info"
         information.mkdir()
         (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         self.prepend("PYTHONPATH", folder, "")
+        return information
 
     def program(self, name: str, *cases: str) -> None:
         """Let a program on PATH print something else: shell `case` branches over all its arguments."""
@@ -177,19 +178,11 @@ def make_locked(folder: Path) -> Locked:
     locked.write("data/inputs.npz", "any bytes")
     locked.write("models/notes.md", "where the weights come from")
     locked.write("recipes/installed.toml", PASSES.replace("recipes.own_pass:", "pass_package:").replace('"PluginPass", ', ""))
-    package = locked.fake("package")
-    (package / "pass_package.py").write_text(OWN_PASS)
-    information = package / "pass_package-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: pass-package\nVersion: 1.0\n")
+    information = locked.distribution("pass-package", "1.0")
+    (information.parent / "pass_package.py").write_text(OWN_PASS)
     (information / "top_level.txt").write_text("pass_package\n")
-    locked.prepend("PYTHONPATH", package, "")
-    plugin = locked.fake("plugin")
-    (plugin / "plugin_pass.py").write_text(PLUGIN)
-    information = plugin / "own_plugin-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: own-plugin\nVersion: 1.0\n")
+    information = locked.distribution("own-plugin", "1.0")
+    (information.parent / "plugin_pass.py").write_text(PLUGIN)
     (information / "entry_points.txt").write_text("[modelbuild.passes]\nPluginPass = plugin_pass:INFO\n")
-    locked.prepend("PYTHONPATH", plugin, "")
     locked.toolkit("13.0", "13.0")
     return locked

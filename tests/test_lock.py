@@ -57,12 +57,12 @@ def llvm(locked: Locked) -> None:
 
 
 def new_package(locked: Locked) -> None:
-    path = locked.fake("package") / "pass_package-1.0.dist-info" / "METADATA"
+    path = locked.fake("pass-package-1.0") / "pass_package-1.0.dist-info" / "METADATA"
     path.write_text(path.read_text().replace("1.0", "9.9.9"))
 
 
 def new_plugin(locked: Locked) -> None:
-    path = locked.fake("plugin") / "own_plugin-1.0.dist-info" / "METADATA"
+    path = locked.fake("own-plugin-1.0") / "own_plugin-1.0.dist-info" / "METADATA"
     path.write_text(path.read_text().replace("1.0", "9.9.9"))
 
 

@@ -6,12 +6,12 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydoit import machine, process
+from pydoit import process
+from pydoit.apart import run_apart
 from pydoit.commands.base import EXIT_GOOD, FORMAT, TRACEBACK, ModelbuildCommand
-from pydoit.errors import StageError, UserError
+from pydoit.errors import UserError
 from pydoit.workspace import open_workspace
 
 if TYPE_CHECKING:
@@ -60,17 +60,8 @@ def _kernels(side: Side, console: Console) -> dict[str, str]:
     session = side.session
     assert session is not None
     module = session.results(side.recipe)["optimize"].files["module.json"].path
-    tick = partial(console.running, side.recipe, "kernels")
-    console.started(side.recipe, "kernels")
-    log = session.workspace.state / "logs" / side.recipe / "kernels.log"
-    with session.store.scratch() as folder:
-        (folder / "out").mkdir()
-        (folder / "inputs").mkdir()
-        (folder / "inputs/module.json").symlink_to(module)
-        job = process.make_job("kernels", {}, {"side": folder / "inputs"}, folder / "out", session.workspace.root)
-        with machine.working(lambda seconds: tick(seconds, "waiting for a measurement on this machine")):
-            result = process.run_worker(job, folder, log, tick).result
-    if result["status"] != "built":
-        raise StageError(f"kernels failed: {result.get('reason', '')}")
-    digests: dict[str, str] = result["measurements"]["side"]
+    digests: dict[str, str] = run_apart(
+        session.workspace, session.store, "kernels", {}, {"side": {"module.json": module}},
+        label=side.recipe, log=f"{side.recipe}/kernels.log", console=console,
+    )["side"]  # fmt: skip
     return digests

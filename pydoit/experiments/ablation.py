@@ -11,6 +11,7 @@ from pydoit.experiments.lab import Built, Lab, usable
 from pydoit.passes.info import Entry
 from pydoit.passes.order import Setting, check_order, name_of
 from pydoit.passes.registry import find_pass
+from pydoit.text_table import text_table
 
 ROUNDS = 40
 
@@ -116,15 +117,6 @@ def table(recipe: str, whole: Built, rows: Sequence[Row]) -> str:
     idle = [f"{row.place + 1} {row.left_out[0]}" for row in rows if not row.pays and len(row.left_out) == 1]
     ending = f"Without a measured gain for {recipe}: {', '.join(idle)}\n" if idle else f"All passes pay for {recipe}\n"
     return text_table(columns, lines) + ending
-
-
-def text_table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their longest entry."""
-    widths = [max(len(line[index]) for line in (columns, *lines)) for index in range(len(columns))]
-    rows = [
-        "  ".join(item.ljust(width) for item, width in zip(line, widths, strict=True)).rstrip() for line in (columns, *lines)
-    ]
-    return "\n".join(rows) + "\n"
 
 
 def _kib(size: int) -> str:

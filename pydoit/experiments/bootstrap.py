@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -22,8 +22,7 @@ class Ratio:
     @property
     def text(self) -> str:
         """As a change in percent."""
-        low, high = (100 * (value - 1) for value in (self.low, self.high))
-        return f"{100 * (self.ratio - 1):+.1f} % [{low:+.1f}, {high:+.1f}]"
+        return percent(self.ratio, self.low, self.high)
 
     def verdict(self, margin: float = 0.0) -> Verdict:
         """Whether the interval lies beyond `margin` (a fraction) on one side, within it, or on both sides of it."""
@@ -40,8 +39,27 @@ def paired_ratio(base: Sequence[float], other: Sequence[float], seed: int = 0) -
 
     ratios = np.asarray(other, np.float64) / np.asarray(base, np.float64)
     generator = np.random.Generator(np.random.PCG64(seed))
-    drawn = ratios[generator.integers(0, len(ratios), (RESAMPLES, len(ratios)))]
-    medians = np.sort(np.median(drawn, axis=1))
-    tail = (1 - LEVEL) / 2
-    low, high = medians[int(tail * RESAMPLES)], medians[min(RESAMPLES - 1, int((1 - tail) * RESAMPLES))]
-    return Ratio(float(np.median(ratios)), float(low), float(high))
+    low, high = ends(resampled_medians(ratios, generator), LEVEL)
+    return Ratio(float(np.median(ratios)), low, high)
+
+
+def percent(ratio: float, low: float, high: float) -> str:
+    """A ratio and its interval as changes in percent."""
+    change, least, most = (100 * (value - 1) for value in (ratio, low, high))
+    return f"{change:+.1f} % [{least:+.1f}, {most:+.1f}]"
+
+
+def resampled_medians(values: Any, generator: Any) -> Any:
+    """Medians of RESAMPLES draws of as many values, with replacement."""
+    import numpy as np
+
+    return np.median(values[generator.integers(0, len(values), (RESAMPLES, len(values)))], axis=1)
+
+
+def ends(drawn: Any, level: float) -> tuple[float, float]:
+    """The interval that holds `level` of what was drawn."""
+    import numpy as np
+
+    ordered, tail = np.sort(drawn), (1 - level) / 2
+    last = len(ordered) - 1
+    return float(ordered[int(tail * len(ordered))]), float(ordered[min(last, int((1 - tail) * len(ordered)))])

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydoit import machine, process
+from pydoit.apart import run_apart
 from pydoit.console import Console
-from pydoit.errors import ModelBuildError, StageError
+from pydoit.errors import ModelBuildError
 from pydoit.experiments.order_text import assign_order
 from pydoit.history import write_atomically
 from pydoit.keys import pretty
@@ -134,26 +134,10 @@ class Lab:
 
         `inputs`: name of a folder that the worker sees -> names and places of its files. Raises StageError when it fails.
         """
-        session = self.open()
-
-        def tick(seconds: float, text: str) -> None:
-            self._tick(self.recipe, stage, seconds, text)
-
-        def waiting(seconds: float) -> None:
-            tick(seconds, "waiting for other work on this machine")
-
-        self.console.started(self.recipe, stage)
-        with session.store.scratch() as folder:
-            (folder / "out").mkdir()
-            folders = {name: _linked(folder / "inputs" / name, files) for name, files in inputs.items()}
-            job = process.make_job(stage, spec, folders, folder / "out", self.workspace.root)
-            log = self.workspace.state / "logs" / self.recipe / f"{stage}.log"
-            with machine.measuring(waiting) if alone else machine.working(waiting):
-                result = process.run_worker(job, folder, log, tick).result
-        if result["status"] != "built":
-            raise StageError(f"{stage} failed: {result.get('reason', '')} (log: {log.relative_to(self.workspace.root)})")
-        measurements: dict[str, Any] = result["measurements"]
-        return measurements
+        store, log = self.open().store, f"{self.recipe}/{stage}.log"
+        return run_apart(
+            self.workspace, store, stage, spec, inputs, label=self.recipe, log=log, console=self.console, alone=alone
+        )
 
     def save(self, name: str, document: Mapping[str, Any]) -> str:
         """Keep an experiment's figures; the file's name in the workspace."""
@@ -164,14 +148,6 @@ class Lab:
 
     def _tick(self, label: str, stage: str, seconds: float, text: str) -> None:
         self.console.running(label, stage, seconds, text)
-
-
-def _linked(folder: Path, files: Mapping[str, Path]) -> Path:
-    for name, path in files.items():
-        link = folder / name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(path)
-    return folder
 
 
 def usable(built: Built) -> Built:

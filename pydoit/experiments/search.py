@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from pydoit.errors import ModelBuildError
-from pydoit.experiments.ablation import text_table
 from pydoit.experiments.bootstrap import Ratio, paired_ratio
 from pydoit.experiments.cost import static_seconds
 from pydoit.experiments.lab import Lab, usable
@@ -20,6 +19,7 @@ from pydoit.passes.info import Entry
 from pydoit.passes.order import Setting, is_legal, name_of
 from pydoit.passes.registry import find_pass
 from pydoit.passes.sampling import neighbour
+from pydoit.text_table import text_table
 
 BATCH = 8
 """Orders that one worker looks at, which starts up once for them."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pydoit.errors import Deferred, StageError
-from pydoit.tools import compiler, cuda_toolkit
+from pydoit.kernels.cxx import ffi_folder, run_compiler
+from pydoit.tools import cuda_toolkit
 
 _DRIVER_FUNCTIONS = (
     "cuDeviceGetName", "cuFuncSetAttribute", "cuGetErrorName", "cuGetErrorString", "cuLaunchKernelEx", "cuModuleGetFunction",
@@ -51,11 +51,7 @@ def prepare(toolkit: Path, folder: Path) -> None:
 def _stand_in(folder: Path) -> Path:
     source, library = folder / "driver.c", folder / "libcuda.so.1"
     source.write_text("".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in _DRIVER_FUNCTIONS))
-    path = compiler()
-    if path is None:
-        raise StageError("compile: there is no C++ compiler; install g++ or set CXX")
-    command = [path, "-x", "c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", str(source), "-o", str(library)]
-    subprocess.run(command, check=True, capture_output=True)
+    run_compiler(["-x", "c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source.name, "-o", library.name], folder)
     return library
 
 
@@ -91,17 +87,11 @@ def export(module: Any, target: Any, arch: str, toolkit: Path, folder: Path, lib
         addons = [str(built)]
     with target, tvm.transform.PassContext(config={"relax.backend.use_cuda_graph": True}):
         compiled = tvm.compile(module, target=target)
-        linked = [f"-L{toolkit / 'lib64'}", "-lcudart", f"-L{_ffi_libraries()}", "-ltvm_ffi"]
+        linked = [f"-L{toolkit / 'lib64'}", "-lcudart", f"-L{ffi_folder() / 'lib'}", "-ltvm_ffi"]
         compiled.export_library(str(library), addons=addons, options=linked)
     if _holds_source(library):
         raise StageError("compile: the library holds CUDA source instead of machine code; check the CUDA toolkit")
     return {"triton": report}
-
-
-def _ffi_libraries() -> Path:
-    import tvm_ffi
-
-    return Path(tvm_ffi.__file__).parent / "lib"
 
 
 def _holds_source(library: Path) -> bool:

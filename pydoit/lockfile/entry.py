@@ -8,6 +8,8 @@ from typing import Any
 
 from pydoit.keys import digest_of
 
+OURS = "doit-modelbuild"
+"""This distribution, in the toolchain."""
 # In the order in which they stand in the file and in which drift is told.
 PARTS = ("recipe", "arch", "sources", "records", "code", "toolchain", "environment")
 # What follows from the checkout alone; the other parts are this machine's.

@@ -9,14 +9,12 @@ from typing import Any
 from pydoit import __version__, sources, tools
 from pydoit.code import CodeDigests, own_code
 from pydoit.keys import digest_of
-from pydoit.lockfile.entry import Artifact, Entry
+from pydoit.lockfile.entry import OURS, Artifact, Entry
 from pydoit.nodes import Node
 from pydoit.publish import MANIFEST
 from pydoit.results import Result
 from pydoit.session import Session
 from pydoit.stages import module_name
-
-OURS = "doit-modelbuild"
 
 
 def observe(session: Session, recipe: str) -> Entry:

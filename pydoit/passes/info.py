@@ -11,6 +11,9 @@ TARGETS = ("cpu", "cuda")
 Entry = str | Mapping[str, Any]
 """A pass as recipes write it: its name, or a table of `name`, options and `repeat`."""
 
+MOST_REPEATS = 100
+"""Most applications of a pass that an entry of an order may ask for."""
+
 
 @dataclass(frozen=True)
 class Property:

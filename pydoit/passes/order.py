@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydoit.errors import UserError
-from pydoit.passes.info import IMPORTED, IMPORTED_LANGUAGE, PROPERTIES, Entry, PassInfo
+from pydoit.passes.info import IMPORTED, IMPORTED_LANGUAGE, MOST_REPEATS, PROPERTIES, Entry, PassInfo
 from pydoit.passes.registry import all_passes, find_pass
 
 PARTIAL = "pydoit.passes.partial:Partial"
-MOST_REPEATS = 100
-"""Most applications of a pass that an entry of an order may ask for."""
 Kind = Literal["unknown", "option", "target", "missing", "invalidated", "order", "unfinished"]
 
 

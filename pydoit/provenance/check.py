@@ -52,7 +52,7 @@ def _file_faults(folder: Path, stated: Mapping[str, str]) -> Iterator[str]:
 
 
 def _manifest_faults(manifest: Mapping[str, Any], stated: Mapping[str, str]) -> Iterator[str]:
-    for item in [manifest.get("library") or {}, *(manifest.get("weights") or [])]:
+    for item in [manifest.get("library") or {}, *(manifest.get("libraries") or []), *(manifest.get("weights") or [])]:
         name = str(item.get("path"))
         if stated.get(name) != item.get("sha256"):
             yield f"{MANIFEST}: names another {name} than {STATEMENT}"

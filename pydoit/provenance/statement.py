@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydoit.lockfile.entry import Entry
+from pydoit.lockfile.entry import OURS, Entry
+from pydoit.tools import CXX, LLVM, NVCC, PTXAS
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 PROJECT = "https://github.com/doit-modelbuild/doit-modelbuild"
-OURS = "doit-modelbuild"
-PROGRAMS = frozenset({"c++", "linker", "llvm", "nvcc", "ptxas"})
+PROGRAMS = frozenset({CXX, "linker", LLVM, NVCC, PTXAS})
 
 
 def make_statement(recipe: str, key: str, entry: Entry, files: Mapping[str, str]) -> dict[str, Any]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pydoit import machine, process
+from pydoit.apart import run_apart
 from pydoit.console import Console
-from pydoit.errors import StageError
 from pydoit.regression.sides import Side
 from pydoit.regression.verdict import Change, Verdict, is_clear, judge, worst
 from pydoit.store import Store
@@ -101,28 +99,8 @@ def _measure(
     workspace: Workspace, store: Store, sides: tuple[Side, Side], spec: Mapping[str, Any], console: Console
 ) -> dict[str, Any]:
     label = f"{sides[0].label} beside {sides[1].label}"
-
-    def tick(seconds: float, text: str) -> None:
-        console.running(label, "bench", seconds, text)
-
-    def waiting(seconds: float) -> None:
-        tick(seconds, "waiting for other work on this machine")
-
-    console.started(label, "bench")
-    log = workspace.state / "logs" / "bench.log"
-    with store.scratch() as folder:
-        (folder / "out").mkdir()
-        job = process.make_job("bench", spec, {"a": sides[0].folder, "b": sides[1].folder}, folder / "out", workspace.root)
-        with machine.measuring(waiting):
-            result = process.run_worker(job, folder, log, tick).result
-    if result["status"] != "built":
-        raise StageError(f"bench failed: {result.get('reason', '')} (log: {_shown(log, workspace.root)})")
-    measurements: dict[str, Any] = result["measurements"]
-    return measurements
-
-
-def _shown(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    folders = {"a": sides[0].folder, "b": sides[1].folder}
+    return run_apart(workspace, store, "bench", spec, folders, label=label, log="bench.log", console=console, alone=True)
 
 
 def _load_note() -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydoit.regression.sides import Side
 from pydoit.reproduce.elf import function_sizes
+from pydoit.runtime.manifest import described_files
 
 METRICS = ("max_abs", "max_rel", "cosine", "greedy", "top1", "divergence", "perplexity")
 """Accuracy in the report that is compared."""
@@ -43,7 +44,7 @@ def facts_of(side: Side) -> Facts:
     """Read manifest, library and, where they are there, the report and the recipe with its records."""
     manifest = json.loads((side.folder / "manifest.json").read_bytes())
     report = _report(side.folder)
-    files = [manifest["library"], *manifest["weights"]]
+    files = described_files(manifest)
     compiled = (report.get("measurements") or {}).get("compile") or {}
     recipe: Mapping[str, Any] = {}
     records: dict[str, Any] = {}

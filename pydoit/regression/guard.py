@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
+from pydoit.apart import linked
 from pydoit.console import Console
 from pydoit.lockfile.file import read_lock
 from pydoit.regression.bench import Effort, compare
@@ -17,6 +18,15 @@ from pydoit.store import Store
 from pydoit.workspace import Workspace
 
 LOCKED = "locked"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """There is nothing to compare with."""
+
+    reason: str
+    is_fault: bool = False
+    """Whether the gate fails for it."""
 
 
 def regressions(
@@ -33,10 +43,10 @@ def regressions(
             continue
         against = gate.get("against") or LOCKED
         with _baseline(workspace, store, recipe, against, files) as baseline, store.scratch() as folder:
-            if isinstance(baseline, str):
-                (notes if baseline.startswith("not judged") else failures).append(f"gate: {gate['metric']}: {baseline}")
+            if isinstance(baseline, Missing):
+                (failures if baseline.is_fault else notes).append(f"gate: {gate['metric']}: {baseline.reason}")
                 continue
-            new = Side(recipe, _laid_out(folder / "new", {name: file.path for name, file in files.items()}))
+            new = Side(recipe, linked(folder / "new", {name: file.path for name, file in files.items()}))
             margin = float(gate["max_regress"].rstrip("%")) / 100
             found = compare(workspace, baseline, new, Effort(margin), {}, Console())
         change = _timed(found.changes)
@@ -49,7 +59,9 @@ def regressions(
 
 
 @contextmanager
-def _baseline(workspace: Workspace, store: Store, recipe: str, against: str, files: Mapping[str, File]) -> Iterator[Side | str]:
+def _baseline(
+    workspace: Workspace, store: Store, recipe: str, against: str, files: Mapping[str, File]
+) -> Iterator[Side | Missing]:
     """The artifact to compare with, or why there is none."""
     if against != LOCKED:
         with open_side(workspace, f"{recipe}:{against}", Console()) as side:
@@ -57,25 +69,20 @@ def _baseline(workspace: Workspace, store: Store, recipe: str, against: str, fil
         return
     entry = (read_lock(workspace.root) or {}).get(recipe)
     if entry is None or not entry.artifact:
-        yield f"not judged, no artifact is locked; `doit lock {recipe}` locks this one"
+        yield Missing(f"not judged, no artifact is locked; `doit lock {recipe}` locks this one")
     elif {name: item.sha256 for name, item in entry.artifact.items()} == {name: file.sha256 for name, file in files.items()}:
-        yield "not judged, it is the locked artifact"
+        yield Missing("not judged, it is the locked artifact")
     else:
         blobs = {name: store.blob_path(item.sha256) for name, item in entry.artifact.items()}
         missing = [name for name, path in blobs.items() if not path.is_file()]
         if missing:
-            yield f"{', '.join(missing)} of the locked artifact is not in the cache; `doit cache pull {recipe}`, or lock anew"
+            yield Missing(
+                f"{', '.join(missing)} of the locked artifact is not in the cache; `doit cache pull {recipe}`, or lock anew",
+                is_fault=True,
+            )
             return
         with store.scratch() as folder:
-            yield Side(f"{recipe} (locked)", _laid_out(folder / "locked", blobs))
-
-
-def _laid_out(folder: Path, files: Mapping[str, Path]) -> Path:
-    for name, path in files.items():
-        link = folder / name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(path)
-    return folder
+            yield Side(f"{recipe} (locked)", linked(folder / "locked", blobs))
 
 
 def _timed(changes: Sequence[Change]) -> Change:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from pydoit.experiments.ablation import text_table
 from pydoit.regression.bench import Comparison
+from pydoit.text_table import text_table
 
 COLUMNS = ("metric", "first", "second", "change", "verdict")
 

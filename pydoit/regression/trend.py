@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 
 from pydoit.errors import UserError
-from pydoit.experiments.ablation import text_table
 from pydoit.regression.journal import Experiment
+from pydoit.text_table import text_table
 
 WIDTH, HEIGHT, MARGIN = 800, 300, 60
 COLOURS = {"worse": "#b3261e", "failed": "#b3261e", "better": "#1a7f37", "inconclusive": "#9a6700"}

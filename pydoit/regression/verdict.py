@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pydoit.experiments.bootstrap import RESAMPLES, ends, percent, resampled_medians
+
 LEVEL = 0.98
 """Of the interval: a verdict is wrong once in a hundred times on each side."""
-RESAMPLES = 2000
 Verdict = Literal["better", "worse", "same", "inconclusive"]
 
 
@@ -41,8 +42,7 @@ class Change:
     @property
     def text(self) -> str:
         """The change in percent with its interval."""
-        low, high = (100 * (value - 1) for value in (self.low, self.high))
-        return f"{100 * (self.ratio - 1):+.1f} % [{low:+.1f}, {high:+.1f}]"
+        return percent(self.ratio, self.low, self.high)
 
 
 def judge(metric: str, times: Sequence[Sequence[Sequence[float]]], margin: float, seed: int = 0) -> Change:
@@ -56,25 +56,20 @@ def judge(metric: str, times: Sequence[Sequence[Sequence[float]]], margin: float
     ratios = [np.asarray(second, np.float64) / np.asarray(first, np.float64) for first, second in times]
     generator = np.random.Generator(np.random.PCG64(seed))
     count = len(ratios)
-    drawn = np.empty((RESAMPLES, count))
-    for index, rounds in enumerate(ratios):
-        picked = rounds[generator.integers(0, len(rounds), (RESAMPLES, len(rounds)))]
-        drawn[:, index] = np.median(picked, axis=1)
+    drawn = np.stack([resampled_medians(rounds, generator) for rounds in ratios], axis=1)
     chosen = generator.integers(0, count, (RESAMPLES, count))
-    means = np.sort(np.take_along_axis(drawn, chosen, axis=1).mean(axis=1))
+    low, high = ends(np.take_along_axis(drawn, chosen, axis=1).mean(axis=1), LEVEL)
     # The spread of few processes is understated by drawing from them; the factor is that of the unbiased deviation.
     centre = float(np.mean([np.median(rounds) for rounds in ratios]))
     widening = (count / (count - 1)) ** 0.5 if count > 1 else 1.0
-    tail = (1 - LEVEL) / 2
-    low, high = means[int(tail * RESAMPLES)], means[min(RESAMPLES - 1, int((1 - tail) * RESAMPLES))]
     firsts, seconds = (np.concatenate([np.asarray(part[side]) for part in times]) for side in (0, 1))
     return Change(
         metric,
         float(np.median(firsts)),
         float(np.median(seconds)),
         centre,
-        centre - (centre - float(low)) * widening,
-        centre + (float(high) - centre) * widening,
+        centre - (centre - low) * widening,
+        centre + (high - centre) * widening,
         margin,
         count,
         len(firsts),

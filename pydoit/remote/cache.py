@@ -10,8 +10,8 @@ from pydoit.remote.download import Downloads
 from pydoit.remote.requests import Requests
 from pydoit.remote.signing import Trust
 from pydoit.remote.transport import DamagedError, RemoteError, Transport
-from pydoit.remote.upload import Uploads, entry_name
-from pydoit.store import Entry, Store, decode_entry
+from pydoit.remote.upload import Uploads
+from pydoit.store import Entry, Store, decode_entry, entry_name
 
 
 @dataclass(frozen=True)

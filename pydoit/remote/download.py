@@ -11,7 +11,7 @@ from pathlib import Path
 from pydoit.locks import locked
 from pydoit.remote.requests import Requests
 from pydoit.remote.transport import DamagedError, Transport
-from pydoit.store import Blob, Store, store_error
+from pydoit.store import Blob, Store, blob_name, store_error
 
 BLOBS_AT_ONCE = 4
 REQUESTS_AT_ONCE = 8
@@ -19,11 +19,6 @@ AHEAD = 3
 """Ranges of one blob that are asked for before the first of them has come."""
 FIRST_RANGE, LARGEST_RANGE = 2**20, 16 * 2**20
 QUICK_SECONDS, LONG_SECONDS = 0.25, 1.0
-
-
-def blob_name(sha256: str) -> str:
-    """Where a blob lies on the remote."""
-    return f"blobs/{sha256[:2]}/{sha256}"
 
 
 class Downloads:

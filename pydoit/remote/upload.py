@@ -6,18 +6,12 @@ import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from pydoit.remote.download import blob_name
 from pydoit.remote.requests import Requests
 from pydoit.remote.signing import Trust
 from pydoit.remote.transport import RemoteError, Transport
-from pydoit.store import Blob, Entry, Store, encode_entry
+from pydoit.store import Blob, Entry, Store, blob_name, encode_entry, entry_name
 
 ENTRIES_AT_ONCE = 4
-
-
-def entry_name(key: str) -> str:
-    """Where an entry lies on the remote."""
-    return f"actions/{key[:2]}/{key}.json"
 
 
 class Uploads:

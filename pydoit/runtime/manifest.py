@@ -31,11 +31,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if kind == "cpu" and arch in CPU_LANES and not runs_here(arch):
         here = native_arch(cpu_flags())
         raise UserError(f"{folder}: the library is for {arch} CPUs and this is {here}; build it with target.arch = {here!r}")
-    for item in (manifest["library"], *manifest.get("libraries", ()), *manifest["weights"]):
+    for item in described_files(manifest):
         file = folder / item["path"]
         if not file.is_file() or file.stat().st_size != item["bytes"]:
             raise UserError(f"{folder}: {item['path']} is missing or has another size than built; copy it again")
     return dict(manifest)
+
+
+def described_files(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """{path, sha256, bytes} of every file that a manifest names: the library, what it needs beside it, the weights."""
+    return [manifest["library"], *manifest.get("libraries", ()), *manifest["weights"]]
 
 
 def check_weights(tensors: Mapping[str, NDArray[Any]], params: Sequence[Mapping[str, Any]]) -> None:

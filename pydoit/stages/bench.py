@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydoit.frozen import Frozen
+from pydoit.measure import Call, interleaved, repeats_of
 from pydoit.worker import progress
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
@@ -16,7 +17,6 @@ READS: Mapping[str, tuple[str, ...]] = {}
 SHORTEST_SECONDS = 0.005
 """A sample takes at least this long, so that the clock's and the scheduler's grain does not show."""
 WARMUP = 5
-Call = Callable[[], Any]
 
 
 class Spec(Frozen):
@@ -50,7 +50,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         started = time.perf_counter()
         calls[name] = dict(_calls(inputs[name], spec, threads))
         load[name] = (time.perf_counter() - started) * 1000.0
-    times = {metric: _interleaved(calls["a"][metric], calls["b"][metric], spec.rounds, metric) for metric in calls["a"]}
+    times = {metric: _interleaved([calls["a"][metric], calls["b"][metric]], spec.rounds, metric) for metric in calls["a"]}
     return {"times": times, "load_ms": [load["a"], load["b"]], "clocks": [*clocks, _clock()]}
 
 
@@ -98,29 +98,10 @@ def _language_calls(folder: Path, spec: Spec, threads: int) -> Iterator[tuple[st
     yield "decode", decode
 
 
-def _interleaved(first: Call, second: Call, rounds: int, metric: str) -> list[list[float]]:
-    repeats = max(_repeats(first), _repeats(second))
-    times: list[list[float]] = [[], []]
-    for number in range(rounds):
-        progress(f"{metric}: round {number + 1} of {rounds}")
-        pair = ((0, first), (1, second))
-        for index, call in pair if number % 2 == 0 else reversed(pair):
-            times[index].append(_sample(call, repeats))
-    return times
-
-
-def _repeats(call: Call) -> int:
-    """Calls of one sample, after warm-up."""
-    for _ in range(WARMUP):
-        call()
-    return max(1, int(SHORTEST_SECONDS / max(_sample(call, 1) / 1000.0, 1e-6)))
-
-
-def _sample(call: Call, repeats: int) -> float:
-    started = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    return (time.perf_counter() - started) * 1000.0 / repeats
+def _interleaved(calls: Sequence[Call], rounds: int, metric: str) -> list[list[float]]:
+    """Milliseconds of both by round, of samples of equally many calls."""
+    repeats = max(repeats_of(call, warmup=WARMUP, seconds=SHORTEST_SECONDS) for call in calls)
+    return interleaved(calls, [repeats] * len(calls), rounds, lambda text: progress(f"{metric}: {text}"))
 
 
 def _clock() -> float | None:

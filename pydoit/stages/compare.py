@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydoit.frozen import Frozen
 from pydoit.importers.spec import Dim, Input
+from pydoit.measure import interleaved, repeats_of
 from pydoit.target import ResolvedTarget
 from pydoit.worker import progress
 
@@ -49,13 +49,8 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     first = models[0](**sample)
     differences = [_difference(model(**sample), first) for model in models]
     calls = [model.bind(sample) for model in models]
-    repeats = [repeats_of(call) for call in calls]
-    times: list[list[float]] = [[] for _ in models]
-    for number in range(spec.rounds):
-        progress(f"round {number + 1} of {spec.rounds}")
-        order = range(count) if number % 2 == 0 else range(count - 1, -1, -1)
-        for index in order:
-            times[index].append(sample_of(calls[index], repeats[index]))
+    repeats = [repeats_of(call, warmup=WARMUP, seconds=SHORTEST_SECONDS) for call in calls]
+    times = interleaved(calls, repeats, spec.rounds, progress)
     return {"times": times, "differences": differences}
 
 
@@ -71,20 +66,3 @@ def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> float | 
         both = np.isfinite(theirs)
         largest = max(largest, float(np.abs(mine[both] - theirs[both]).max(initial=0.0)))
     return largest
-
-
-def repeats_of(call: Any) -> int:
-    """Calls of one sample, after warm-up."""
-    for _ in range(WARMUP):
-        call()
-    started = time.perf_counter()
-    call()
-    return max(1, int(SHORTEST_SECONDS / max(time.perf_counter() - started, 1e-6)))
-
-
-def sample_of(call: Any, repeats: int) -> float:
-    """Milliseconds of a call, the mean of `repeats`."""
-    started = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    return (time.perf_counter() - started) * 1000.0 / repeats

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydoit.frozen import Frozen
 from pydoit.target import ResolvedTarget, make_tvm_target
+from pydoit.tools import ONEDNN
 from pydoit.worker import progress
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "c++")
@@ -30,7 +31,7 @@ def tools(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The tools that this target takes beside `TOOLS`."""
     if spec["target"]["kind"] == "cuda":
         return ("triton", "nvcc", "ptxas")
-    return ("onednn-cpu-gomp",) if spec["onednn"] else ()
+    return (ONEDNN,) if spec["onednn"] else ()
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pydoit.frozen import Frozen
 from pydoit.importers.spec import Input
 from pydoit.keys import pretty
 from pydoit.target import ResolvedTarget, make_tvm_target
+from pydoit.tools import ONEDNN
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi")
 READS = {"import": ("module.json", "spec.json")}
@@ -35,7 +36,7 @@ class Spec(Frozen):
 
 def tools(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The tools that this order takes beside `TOOLS`."""
-    return ("onednn-cpu-gomp",) if spec["onednn"] else ()
+    return (ONEDNN,) if spec["onednn"] else ()
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:

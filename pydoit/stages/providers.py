@@ -9,10 +9,13 @@ from typing import Any
 
 from pydoit.errors import ModelBuildError
 from pydoit.frozen import Frozen
+from pydoit.measure import interleaved, repeats_of
+from pydoit.stages.compare import SHORTEST_SECONDS, WARMUP
 from pydoit.target import ResolvedTarget
+from pydoit.tools import ONEDNN
 from pydoit.worker import progress
 
-TOOLS = ("apache-tvm", "apache-tvm-ffi", "onednn-cpu-gomp", "c++")
+TOOLS = ("apache-tvm", "apache-tvm-ffi", ONEDNN, "c++")
 READS = {"import": ("module.json", "spec.json")}
 ROUNDS = 15
 LEAST_GAIN = 0.97
@@ -87,14 +90,9 @@ def _compare(spec: Spec, place: int, function: Any, schedules: Mapping[str, Any]
 
 def _timed(make: Any, site: Any, key: str, calls: Mapping[str, Any]) -> Any:
     """The record of one operator: the least of samples in turn, since other work hits threads that wait unevenly."""
-    from pydoit.stages.compare import repeats_of, sample_of
-
-    repeats = {provider: repeats_of(call) for provider, call in calls.items()}
-    times: dict[str, list[float]] = {provider: [] for provider in calls}
-    for number in range(ROUNDS):
-        for provider in list(calls)[:: 1 if number % 2 else -1]:
-            times[provider].append(sample_of(calls[provider], repeats[provider]) * 1e3)
-    onednn, tvm = min(times["onednn"]), min(times["tvm"])
+    ordered = [calls[provider] for provider in ("tvm", "onednn")]
+    repeats = [repeats_of(call, warmup=WARMUP, seconds=SHORTEST_SECONDS) for call in ordered]
+    tvm, onednn = (min(times) * 1e3 for times in interleaved(ordered, repeats, ROUNDS))
     provider = "onednn" if onednn < LEAST_GAIN * tvm else "tvm"
     best = onednn if provider == "onednn" else tvm
     return make(

@@ -9,37 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from relax_modules import module_of, random
+from relax_modules import random
 from safetensors.numpy import load_file, save_file
+from small_import import write_import
 
 from pydoit import passes
 from pydoit.errors import StageError, UserError
 from pydoit.records import Record, Records, TuningTarget, read_records
 from pydoit.stages import compile as compile_stage
 from pydoit.stages import optimize, tune, weights
-from pydoit.tvm_compat import relax, save_json, tvm
+from pydoit.tvm_compat import relax, tvm
 
 TARGET = {"kind": "cpu", "arch": "x86-64-v3"}
-SHAPES: dict[str, tuple[int, ...]] = {"conv.weight": (16, 3, 3, 3), "head.weight": (16, 8), "head.bias": (8,)}
-
-
-def net(x: Any, conv: Any, head: Any, bias: Any) -> Any:
-    hidden = relax.op.nn.relu(relax.op.nn.conv2d(x, conv, padding=1))
-    pooled = relax.op.reshape(relax.op.mean(hidden, axis=[2, 3]), [1, 16])
-    return relax.op.add(relax.op.matmul(pooled, head), bias)
 
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What import would write for the net."""
-    folder = tmp_path_factory.mktemp("import")
-    module = module_of(net, {"x": (1, 3, 8, 8)}, {name.replace(".", "_"): shape for name, shape in SHAPES.items()})
-    (folder / "module.json").write_text(save_json(module))
-    save_file({name: random(*shape) for name, shape in SHAPES.items()}, folder / "params.safetensors")
-    params = [{"name": name, "shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()]
-    spec = {"schema": 1, "entry": "main", "inputs": [{"name": "x"}], "outputs": [], "params": params}
-    (folder / "spec.json").write_text(json.dumps(spec))
-    return folder
+    return write_import(tmp_path_factory.mktemp("import"))
 
 
 def build(imported: Path, out: Path, records: Path | None = None, preset: str = "O2") -> dict[str, Path]:

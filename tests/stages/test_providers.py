@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from relax_modules import module_of, random
-from safetensors.numpy import save_file
+from small_import import write_import
 
 from pydoit import passes, runtime
 from pydoit.errors import UserError
@@ -17,36 +15,19 @@ from pydoit.kernels.onednn.site import sites_of
 from pydoit.records import Record, Records, TuningTarget, read_records
 from pydoit.stages import compile as compile_stage
 from pydoit.stages import optimize, package, providers, tune
-from pydoit.tvm_compat import load_json, relax, save_json
+from pydoit.tvm_compat import load_json
 
 TARGET = {"kind": "cpu", "arch": "x86-64-v3", "threads": 2}
-SHAPES: dict[str, tuple[int, ...]] = {"conv.weight": (16, 3, 3, 3), "head.weight": (16, 8), "head.bias": (8,)}
 OPEN = [
     {"name": "OffloadOneDnn", "conv2d": "auto", "matmul": "auto"} if use == "OffloadOneDnn" else use
     for use in passes.PRESETS["O2"]
 ]
 
 
-def net(x: Any, conv: Any, head: Any, bias: Any) -> Any:
-    hidden = relax.op.nn.relu(relax.op.nn.conv2d(x, conv, padding=1))
-    pooled = relax.op.reshape(relax.op.mean(hidden, axis=[2, 3]), [1, 16])
-    return relax.op.add(relax.op.matmul(pooled, head), bias)
-
-
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What import would write for the net."""
-    folder = tmp_path_factory.mktemp("import")
-    names = {name.replace(".", "_"): shape for name, shape in SHAPES.items()}
-    module = relax.transform.Normalize()(module_of(net, {"x": (1, 3, 8, 8)}, names))
-    (folder / "module.json").write_text(save_json(module))
-    save_file({name: random(*shape) for name, shape in SHAPES.items()}, folder / "params.safetensors")
-    params = [{"name": name, "shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()]
-    inputs = [{"name": "x", "shape": [1, 3, 8, 8], "dtype": "float32"}]
-    outputs = [{"name": "y", "shape": [1, 8], "dtype": "float32"}]
-    spec = {"schema": 1, "entry": "main", "dims": {}, "inputs": inputs, "outputs": outputs, "params": params}
-    (folder / "spec.json").write_text(json.dumps(spec))
-    return folder
+    return write_import(tmp_path_factory.mktemp("import"))
 
 
 def test_each_open_operator_gets_a_provider_and_schedules_stay(imported: Path, tmp_path: Path) -> None:

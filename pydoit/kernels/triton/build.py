@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydoit.errors import StageError
+from pydoit.kernels.cxx import ffi_folder, run_compiler
 from pydoit.kernels.triton.launch import Launch, TritonFunction, compute_capability, cpp_source, cubin_name
-from pydoit.tools import compiler
 
 
 def compile_launch(launch: Launch, arch: str) -> Any:
@@ -51,14 +48,11 @@ def build_object(
             report.append({"kernel": name, "bytes": len(kernel.asm["cubin"]), "shared_bytes": int(kernel.metadata.shared)})
     (folder / "launchers.cc").write_text(cpp_source(list(functions), compiled), encoding="utf-8")
     (folder / "cubins.S").write_text("".join(assembly), encoding="utf-8")
-    tvm_ffi = importlib.util.find_spec("tvm_ffi")
-    assert tvm_ffi is not None
-    assert tvm_ffi.origin is not None
-    headers = Path(tvm_ffi.origin).parent / "include"
+    headers = ffi_folder() / "include"
     common = ["-c", "-fPIC", "-O2"]
-    _run([*common, "-std=c++17", f"-I{headers}", f"-I{include}", "launchers.cc", "-o", "launchers.o"], folder)
-    _run([*common, "cubins.S", "-o", "cubins.o"], folder)
-    _run(["-r", "-nostdlib", "launchers.o", "cubins.o", "-o", "triton_functions.o"], folder)
+    run_compiler([*common, "-std=c++17", f"-I{headers}", f"-I{include}", "launchers.cc", "-o", "launchers.o"], folder)
+    run_compiler([*common, "cubins.S", "-o", "cubins.o"], folder)
+    run_compiler(["-r", "-nostdlib", "launchers.o", "cubins.o", "-o", "triton_functions.o"], folder)
     return folder / "triton_functions.o", report
 
 
@@ -68,13 +62,3 @@ def _embed(name: str) -> str:
         f'.section .rodata\n.balign 64\n.globl {symbol}\n.hidden {symbol}\n{symbol}:\n.incbin "{name}.cubin"\n'
         f'.globl {symbol}_end\n.hidden {symbol}_end\n{symbol}_end:\n.section .note.GNU-stack,"",@progbits\n'
     )
-
-
-def _run(arguments: list[str], folder: Path) -> None:
-    path = compiler()
-    if path is None:
-        raise StageError("compile: there is no C++ compiler; install g++ or set CXX")
-    result = subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        lines = [line for line in result.stderr.splitlines() if "error" in line] or ["it failed"]
-        raise StageError(f"compile: the C++ compiler says {lines[0][:300]}; its log has more")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pydoit.errors import UserError
-from pydoit.kernels.triton.launch import ATTRIBUTE
+from pydoit.kernels.triton.launch import entries_of
 from pydoit.kernels.triton.tile import MORE, ROW_CLASSES, Tile, default_tiles
 from pydoit.keys import digest_of
 
@@ -51,9 +50,7 @@ class Task:
 
 def products_of(module: Any) -> list[Task]:
     """What tuning records may be for in a module for GPUs."""
-    text = (module.attrs or {}).get(ATTRIBUTE)
-    entries = json.loads(str(text)).values() if text is not None else ()
-    options = [entry["options"] for entry in entries if entry["operator"] == "matmul"]
+    options = [entry["options"] for entry in entries_of(module).values() if entry["operator"] == "matmul"]
     products = dict.fromkeys(Product(item["n"], item["k"], item["gated"], item["dtype"]) for item in options)
     return [Task(product.task(most), product.key(most)) for product in products for most in ROW_CLASSES]
 

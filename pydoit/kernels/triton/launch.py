@@ -68,13 +68,17 @@ class Registry:
         return module.with_attr(ATTRIBUTE, json.dumps(self.functions, sort_keys=True))
 
 
+def entries_of(module: Any) -> dict[str, dict[str, Any]]:
+    """Symbol -> {"operator", "options"} of the Triton functions that a module calls."""
+    text = (module.attrs or {}).get(ATTRIBUTE)
+    return json.loads(str(text)) if text is not None else {}
+
+
 def functions_of(module: Any) -> list[TritonFunction]:
     """The Triton functions that a module calls."""
-    text = (module.attrs or {}).get(ATTRIBUTE)
-    entries = json.loads(str(text)) if text is not None else {}
     return [
         importlib.import_module(f"pydoit.kernels.triton.{entry['operator']}").make(symbol, **entry["options"])
-        for symbol, entry in sorted(entries.items())
+        for symbol, entry in sorted(entries_of(module).items())
     ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydoit.kernels.triton.launch import compute_capability
+
 ROW_CLASSES = (1, 16, 32, 64, 0)
 """Most rows that a tile is for; a product has one tile for each class."""
 MORE = 0
@@ -49,7 +51,7 @@ def default_tiles(arch: str, n: int, *, gated: bool) -> tuple[Tile, ...]:
     Those of GPUs with large shared memory were measured (docs/performance.md); wide tiles need enough columns to give
     every multiprocessor one.
     """
-    if int("".join(filter(str.isdigit, arch))) not in LARGE_SHARED:
+    if compute_capability(arch) not in LARGE_SHARED:
         few = (Tile(16, 32, 128, 4, 4, 1), Tile(16, 32, 128, 4, 4, 16), Tile(32, 32, 128, 4, 4, 32), Tile(64, 64, 64, 4, 3, 64))
         return (*few, Tile(128, 64 if gated else 128, 32, 4, 3))
     return (
