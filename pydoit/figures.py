@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -54,12 +55,8 @@ class Meter:
 
         Raises KeyError if it has no Relax function of the entry's name.
         """
+        body = self.body(module)
         functions = dict(module.functions_items())
-        named = {name.name_hint: function for name, function in functions.items()}
-        entry = named.get(self.entry)
-        if not isinstance(entry, relax.Function):
-            raise KeyError(self.entry)
-        body = Body(self, named, entry)
         return Figures(
             functions=len(functions),
             nodes=sum(self.nodes(function) for function in functions.values()),
@@ -69,6 +66,14 @@ class Meter:
             live_bytes=body.live_bytes(),
             intermediate_bytes=sum(body.sizes),
         )
+
+    def body(self, module: Any) -> Body:
+        """The kernels and intermediates of the entry function; raises KeyError where there is none."""
+        named = {name.name_hint: function for name, function in module.functions_items()}
+        entry = named.get(self.entry)
+        if not isinstance(entry, relax.Function):
+            raise KeyError(self.entry)
+        return Body(self, named, entry)
 
     def nodes(self, function: Any) -> int:
         """Bindings of a Relax function or statements of a TIR function."""
@@ -104,7 +109,7 @@ class Meter:
 
     def extent(self, size: Any) -> int:
         """An extent as a number; an expression of symbols by their bounds."""
-        return _evaluated(size, self.extents)
+        return evaluated(size, self.extents)
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,28 @@ class Kernel:
 
     name: str
     flops: float
-    moved_bytes: int
+    read_bytes: int
+    """Of all tensors that it reads, weights too."""
+    weight_bytes: int
+    """Of the weights and constants among them."""
+    written_bytes: int
+    dtype: str
+    """Element type of its operands: the narrowest floating-point one, or of integers where there are no others."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """Read and written."""
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An intermediate or result: which kernel writes it, and the last one that needs it, as places in the order of kernels."""
+
+    name: str
+    bytes: int
+    born: int
+    dies: int
 
 
 class Body:
@@ -127,6 +153,10 @@ class Body:
         self._born: list[int] = []
         self._dies: list[int] = []
         self._owner: dict[Any, frozenset[int]] = {}
+        self._kernel_at: list[int] = []
+        """Binding of each kernel."""
+        given = int(entry.attrs["num_input"]) if entry.attrs is not None and "num_input" in entry.attrs else len(entry.params)
+        self._weights = set(entry.params[given:])
         bindings = [binding for block in entry.body.blocks for binding in block.bindings]
         for step, binding in enumerate(bindings):
             self._bind(step, binding.var, getattr(binding, "value", None))
@@ -145,13 +175,26 @@ class Body:
             most = max(most, alive)
         return most
 
+    def tensors(self) -> list[Tensor]:
+        """What the kernels write, in their order; what the function returns is needed up to its end."""
+        last = len(self.kernels) - 1
+        found = []
+        for number, (size, born, dies) in enumerate(zip(self.sizes, self._born, self._dies, strict=True)):
+            # The binding at which it is last needed may be a view or the end: the kernel before that is the last to run.
+            until = bisect_right(self._kernel_at, dies) - 1
+            found.append(Tensor(self.kernels[number].name, size, bisect_right(self._kernel_at, born) - 1, min(until, last)))
+        return found
+
     def _bind(self, step: int, var: Any, value: Any) -> None:
         self._use(step, value)
         called = _callee(value)
         if called is None or called in _VIEWS:
             self._owner[var] = frozenset(index for part in _variables(value) for index in self._owner.get(part, ()))
+            if any(part in self._weights for part in _variables(value)):
+                self._weights.add(var)
             return
         self.kernels.append(self._kernel(called, var, value))
+        self._kernel_at.append(step)
         size = self._meter.bytes_of(var.ty)
         self._owner[var] = frozenset({len(self.sizes)})
         self.sizes.append(size)
@@ -165,7 +208,8 @@ class Body:
 
     def _kernel(self, called: str, var: Any, value: Any) -> Kernel:
         meter = self._meter
-        read = sum(meter.bytes_of(item.ty) for item in set(_variables(value)))
+        operands = set(_variables(value))
+        weights = [item for item in operands if item in self._weights or isinstance(item, ir.GenericConst)]
         function = self._functions.get(called)
         if isinstance(function, relax.Function):
             flops = self._group_flops(function)
@@ -173,7 +217,14 @@ class Body:
             flops = meter.function_flops(function)
         else:
             flops = self._operator_flops(called, var, value)
-        return Kernel(called, flops, read + meter.bytes_of(var.ty))
+        return Kernel(
+            called,
+            flops,
+            read_bytes=sum(meter.bytes_of(item.ty) for item in operands),
+            weight_bytes=sum(meter.bytes_of(item.ty) for item in weights),
+            written_bytes=meter.bytes_of(var.ty),
+            dtype=_arithmetic(operands),
+        )
 
     def _group_flops(self, function: Any) -> float:
         """Of a group of functions that FuseOps has made."""
@@ -238,7 +289,7 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
 }
 
 
-def _evaluated(size: Any, extents: Mapping[str, int]) -> int:
+def evaluated(size: Any, extents: Mapping[str, int]) -> int:
     """The value of an integer expression of symbols; a symbol without a bound counts as 1."""
     if isinstance(size, int | tirx.IntImm):
         return int(size)
@@ -246,8 +297,16 @@ def _evaluated(size: Any, extents: Mapping[str, int]) -> int:
         return extents.get(str(size.name), 1)
     apply = _OPERATIONS.get(type(size).__name__)
     if apply is None:
-        return _evaluated(size.value, extents) if hasattr(size, "value") else 1
-    return max(0, apply(_evaluated(size.a, extents), _evaluated(size.b, extents)))
+        return evaluated(size.value, extents) if hasattr(size, "value") else 1
+    return max(0, apply(evaluated(size.a, extents), evaluated(size.b, extents)))
+
+
+def _arithmetic(operands: Iterable[Any]) -> str:
+    """The element type in which a kernel that reads these multiplies: the narrowest floating-point one, else integer one."""
+    found = {str(item.ty.dtype) for item in operands if isinstance(item.ty, relax.TensorType)}
+    floating = sorted((name for name in found if "float" in name), key=lambda name: (_width(name), name))
+    integers = sorted((name for name in found if name.startswith(("int", "uint"))), key=lambda name: (_width(name), name))
+    return next(iter(floating or integers), "float32")
 
 
 def _width(dtype: str) -> int:
