@@ -13,6 +13,11 @@ from pydoit.tvm_compat import estimate_tir_flops, ir, relax, structural_walk, ti
 
 _FUNCTION_CALLS = frozenset(("relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed"))
 _VIEWS = frozenset(("relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "relax.vm.builtin.reshape"))
+CACHE = "pages"
+"""How the names of parameters end that are caches (`pydoit.models.decoder.Cache`)."""
+LANGUAGE_INPUTS = 4
+"""Tokens, positions, places, tables: what a language model's functions take before weights and caches."""
+_FOREIGN = ("onednn_matmul", "onednn_conv2d")
 _OVER_WEIGHT = frozenset(("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"))
 
 
@@ -125,6 +130,8 @@ class Kernel:
     written_bytes: int
     dtype: str
     """Element type of its operands: the narrowest floating-point one, or of integers where there are no others."""
+    partial: bool = False
+    """Whether it reads a cache, of which it may need a part only."""
 
     @property
     def moved_bytes(self) -> int:
@@ -155,13 +162,20 @@ class Body:
         self._owner: dict[Any, frozenset[int]] = {}
         self._kernel_at: list[int] = []
         """Binding of each kernel."""
-        given = int(entry.attrs["num_input"]) if entry.attrs is not None and "num_input" in entry.attrs else len(entry.params)
-        self._weights = set(entry.params[given:])
+        attributes = entry.attrs or {}
+        given = int(attributes["num_input"]) if "num_input" in attributes else self._inputs(entry)
+        self._caches = {var for var in entry.params if var.name_hint.endswith(CACHE)}
+        self._weights = {var for var in entry.params[given:] if var not in self._caches}
         bindings = [binding for block in entry.body.blocks for binding in block.bindings]
         for step, binding in enumerate(bindings):
             self._bind(step, binding.var, getattr(binding, "value", None))
         # What the function returns is the caller's: it is alive to the end, and no plan can put anything else there.
         self._use(len(bindings), entry.body.body)
+
+    def _inputs(self, entry: Any) -> int:
+        """Inputs of a function that does not say how many it has: of a language model's those before the first weight."""
+        places = [place for place, var in enumerate(entry.params) if var.name_hint.endswith(CACHE)]
+        return LANGUAGE_INPUTS if places else len(entry.params)
 
     def live_bytes(self) -> int:
         """Most bytes that are alive at a time."""
@@ -224,6 +238,7 @@ class Body:
             weight_bytes=sum(meter.bytes_of(item.ty) for item in weights),
             written_bytes=meter.bytes_of(var.ty),
             dtype=_arithmetic(operands),
+            partial=not self._caches.isdisjoint(operands),
         )
 
     def _group_flops(self, function: Any) -> float:
@@ -240,6 +255,8 @@ class Body:
     def _operator_flops(self, name: str, var: Any, value: Any) -> float:
         """Of an operator that is not lowered: a multiplication and an addition for each pair, else one for each element."""
         made = float(self._meter.elements(var.ty))
+        if name.startswith(_FOREIGN):
+            return self._foreign_flops(name, made, value.args[1].fields)
         if name not in _OVER_WEIGHT:
             return made
         weight = value.args[1].ty
@@ -249,6 +266,13 @@ class Body:
         layout = str(value.attrs.kernel_layout)
         channels = self._meter.extent(weight.shape[layout.index("O")]) if "O" in layout and weight.shape is not None else 1
         return 2.0 * made * self._meter.elements(weight) / max(1, channels)
+
+    def _foreign_flops(self, name: str, made: float, operands: Any) -> float:
+        """Of a function of oneDNN's: data [..., K] by anything, or a convolution with weights OHWI."""
+        data, weights = operands[0].ty, operands[1].ty
+        if name.startswith("onednn_matmul"):
+            return 2.0 * made * self._meter.extent(data.shape[len(data.shape) - 1])
+        return 2.0 * made * self._meter.elements(weights) / max(1, self._meter.extent(weights.shape[0]))
 
 
 def _callee(value: Any) -> str | None:

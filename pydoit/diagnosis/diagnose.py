@@ -35,7 +35,10 @@ def diagnose(facts: Facts) -> Diagnosis:
     """Look at a profile that has kernels."""
     of_calls = [*whole.findings(facts), *kernels.findings(facts)]
     of_builds = list(build_cost.findings(facts))
-    ordered = [*sorted(of_calls, key=lambda one: -(one.gain_ms or 0.0)), *sorted(of_builds, key=lambda one: -(one.gain_ms or 0.0))]
+    ordered = [
+        *sorted(of_calls, key=lambda one: -(one.gain_ms or 0.0)),
+        *sorted(of_builds, key=lambda one: -(one.gain_ms or 0.0)),
+    ]
     roofline = facts.annotated["roofline"]
     shares = roofline["shares"]
     name = max(shares, key=lambda which: shares[which])

@@ -45,7 +45,7 @@ class Facts:
     @property
     def best_ms(self) -> float:
         """An undisturbed call: all kernels' best times and the gaps between them."""
-        return sum(kernel["best_ms"] for kernel in self.kernels) + self.gaps_ms
+        return float(sum(kernel["best_ms"] for kernel in self.kernels)) + self.gaps_ms
 
     @property
     def gaps_ms(self) -> float:

@@ -13,7 +13,7 @@ WORTH = 0.1
 """Share of a call's time that a kernel could gain, for it to be worth a finding."""
 COMPUTE_UTILIZATION = 0.5
 MEMORY_UTILIZATION = 0.5
-BALANCE = 0.75
+BALANCE = 0.8
 VECTOR_SHARE = 0.5
 PARALLEL_SHARE = 0.5
 ROOFLINE = "time at this machine's ceilings (doit doctor --calibrate) over the kernel's best time"
@@ -37,7 +37,7 @@ def _is_worth(kernel: Mapping[str, Any], facts: Facts) -> bool:
     """Whether it could gain a share of the call, and does not only consist of calls."""
     gain = kernel["best_ms"] - kernel["bound_ms"]
     calls_ms = kernel["calls"] * facts.ceilings["call_seconds"] * 1000.0
-    return gain >= WORTH * facts.best_ms and kernel["best_ms"] > CALLS_APART * calls_ms
+    return bool(gain >= WORTH * facts.best_ms and kernel["best_ms"] > CALLS_APART * calls_ms)
 
 
 def _unparallel(kernel: Mapping[str, Any], facts: Facts) -> Finding | None:
@@ -48,18 +48,25 @@ def _unparallel(kernel: Mapping[str, Any], facts: Facts) -> Finding | None:
     gain = kernel["best_ms"] * (1 - 1 / threads)
     if loops["parallel_share"] < PARALLEL_SHARE:
         return Finding(
-            "serial", "scheduling", f"{kernel['name']} runs on one of {threads} threads",
-            (Evidence("parallel share of the work", loops["parallel_share"], "", PARALLEL_SHARE, LOOPS), *_share(kernel, facts)),
-            "take an operator that does not carry a value from step to step, split it over batch or heads, or hand it to another "
-            "provider ([kernels])",
-            kernel["name"], gain_ms=gain,
-        )  # fmt: skip
+            "serial",
+            "scheduling",
+            f"{kernel['name']} runs on one of {threads} threads",
+            (
+                Evidence("parallel share of the work", loops["parallel_share"], "", PARALLEL_SHARE, LOOPS),
+                *_share(kernel, facts),
+            ),
+            "take an operator that does not carry a value from step to step, split it over batch or heads, or hand it to "
+            "another provider ([kernels])",
+            kernel["name"],
+            gain_ms=gain,
+        )
     rounds = math.ceil(loops["parallel"] / threads)
     balance = loops["parallel"] / (rounds * threads)
     if balance >= BALANCE:
         return None
     return Finding(
-        "imbalance", "scheduling",
+        "imbalance",
+        "scheduling",
         f"{kernel['name']} has {loops['parallel']} parallel pieces for {threads} threads: some wait for the others",
         (Evidence("share of the threads that work", balance, "", BALANCE, LOOPS), *_share(kernel, facts)),
         "tune it, so that its parallel loop has many more pieces than threads, or set [target] threads to a divisor of "
@@ -67,7 +74,7 @@ def _unparallel(kernel: Mapping[str, Any], facts: Facts) -> Finding | None:
         kernel["name"],
         assignments=((f"target.threads={_divisor(loops['parallel'], threads)}",),) if loops["parallel"] > 1 else (),
         gain_ms=kernel["best_ms"] * (1 - balance),
-    )  # fmt: skip
+    )
 
 
 def _divisor(pieces: int, threads: int) -> int:
@@ -84,23 +91,44 @@ def _slow(kernel: Mapping[str, Any], facts: Facts, utilization: float) -> Findin
         if loops["vector_share"] < VECTOR_SHARE:
             vectors = Evidence("vectorized share of the work", loops["vector_share"], "", VECTOR_SHARE, LOOPS)
             return Finding(
-                "unvectorized", "compute", f"{kernel['name']} computes one element at a time", (*evidence, vectors),
+                "unvectorized",
+                "compute",
+                f"{kernel['name']} computes one element at a time",
+                (*evidence, vectors),
                 "bring the dimension that it writes along to a multiple of 4 (pad channels), or change the layout so that "
-                "neighbours in memory are computed together", kernel["name"], _providers(facts), gain,
-            )  # fmt: skip
+                "neighbours in memory are computed together",
+                kernel["name"],
+                _providers(facts),
+                gain,
+            )
         return Finding(
-            "underused", "compute", f"{kernel['name']} reaches {utilization:.0%} of the CPU's arithmetic", evidence,
-            "search a schedule (doit tune), or let another provider compute it ([kernels])", kernel["name"], _providers(facts), gain,
-        )  # fmt: skip
+            "underused",
+            "compute",
+            f"{kernel['name']} reaches {utilization:.0%} of the CPU's arithmetic",
+            evidence,
+            "search a schedule (doit tune), or let another provider compute it ([kernels])",
+            kernel["name"],
+            _providers(facts),
+            gain,
+        )
     if kernel["bound"] == "memory" and utilization < MEMORY_UTILIZATION:
         reached = kernel["bytes"] / kernel["best_ms"] * 1000.0
         return Finding(
-            "locality", "memory", f"{kernel['name']} moves {reached / 1e9:.1f} GB/s, {utilization:.0%} of what memory gives",
-            (Evidence("share of the bandwidth", utilization, "", MEMORY_UTILIZATION, ROOFLINE),
-             Evidence("bytes moved", kernel["bytes"], "B"), *_ipc(kernel), *_share(kernel, facts)),
-            "avoid the strided access: change layouts so that no transpose is left (ConvertLayout, PropagateTranspose), or fuse it "
-            "into its neighbour", kernel["name"], _orders(facts), gain,
-        )  # fmt: skip
+            "locality",
+            "memory",
+            f"{kernel['name']} moves {reached / 1e9:.1f} GB/s, {utilization:.0%} of what memory gives",
+            (
+                Evidence("share of the bandwidth", utilization, "", MEMORY_UTILIZATION, ROOFLINE),
+                Evidence("bytes moved", kernel["bytes"], "B"),
+                *_ipc(kernel),
+                *_share(kernel, facts),
+            ),
+            "avoid the strided access: change layouts so that no transpose is left (ConvertLayout, PropagateTranspose), or fuse "
+            "it into its neighbour",
+            kernel["name"],
+            _orders(facts),
+            gain,
+        )
     return None
 
 

@@ -52,13 +52,16 @@ class Loop:
             "moves": self.moves,
             "trials": [
                 {
-                    "finding": trial.finding.kind, "kernel": trial.finding.kernel, "assignments": list(trial.assignments),
-                    "outcome": trial.outcome, "ratio": vars(trial.ratio) if trial.ratio else None,
+                    "finding": trial.finding.kind,
+                    "kernel": trial.finding.kernel,
+                    "assignments": list(trial.assignments),
+                    "outcome": trial.outcome,
+                    "ratio": vars(trial.ratio) if trial.ratio else None,
                 }
                 for trial in self.trials
             ],
             **self.last.to_json(),
-        }  # fmt: skip
+        }
 
 
 def improve(subject: Subject, tell: Callable[[str], object]) -> Loop:
@@ -77,7 +80,12 @@ def improve(subject: Subject, tell: Callable[[str], object]) -> Loop:
 
 
 def _attempt(
-    subject: Subject, loop: Loop, finding: Finding, chosen: tuple[str, ...], tried: set[tuple[str, ...]], tell: Callable[[str], object]
+    subject: Subject,
+    loop: Loop,
+    finding: Finding,
+    chosen: tuple[str, ...],
+    tried: set[tuple[str, ...]],
+    tell: Callable[[str], object],
 ) -> bool:
     """Whether the change is kept; the loop then knows the faster variant and its diagnosis."""
     tried.add(chosen)
@@ -88,11 +96,11 @@ def _attempt(
         ratio = subject.compare(base, other)
     except ModelBuildError as error:
         loop.trials.append(Trial(finding, chosen, str(error)))
-        tell(f"{' '.join(chosen)}: {error}\n")
+        tell(f"{finding.kind}: {error}\n")
         return False
     outcome = ratio.verdict(MARGIN)
     loop.trials.append(Trial(finding, chosen, outcome, ratio))
-    tell(f"{' '.join(chosen)}: {outcome}, {ratio.text}\n")
+    tell(f"{finding.kind}: the change is {outcome}, {ratio.text}\n")
     if outcome != "faster":
         return False
     loop.kept = sets

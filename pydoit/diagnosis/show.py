@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydoit.diagnosis.diagnose import Diagnosis
 from pydoit.diagnosis.facts import Facts
-from pydoit.diagnosis.finding import Evidence, Finding
+from pydoit.diagnosis.finding import OPTIMIZED, Evidence, Finding
 from pydoit.diagnosis.loop import Loop
 from pydoit.text_table import text_table
 
@@ -13,7 +15,10 @@ KERNELS = 10
 
 def text(recipe: str, facts: Facts, found: Diagnosis) -> str:
     """What bounds it, the kernels that are worth most, the findings."""
-    lines = [f"{recipe}: median {facts.latency_ms:.3f} ms on {facts.profile['device']}, {facts.threads} threads; {found.text}", ""]
+    lines = [
+        f"{recipe}: median {facts.latency_ms:.3f} ms on {facts.profile['device']}, {facts.threads} threads; {found.text}",
+        "",
+    ]
     lines += [_kernel_table(facts), _findings(found)]
     return "\n".join(lines)
 
@@ -23,14 +28,18 @@ def loop_text(recipe: str, loop: Loop) -> str:
     lines = [f"{recipe}: {loop.before.latency_ms:.3f} ms -> {loop.after.latency_ms:.3f} ms"]
     if loop.trials:
         rows = [
-            (f"{trial.finding.bottleneck}: {trial.finding.kind}", " ".join(trial.assignments), trial.ratio.text if trial.ratio else "",
-             trial.outcome)
+            (
+                f"{trial.finding.bottleneck}: {trial.finding.kind}",
+                shown(trial.assignments),
+                trial.ratio.text if trial.ratio else "",
+                trial.outcome,
+            )
             for trial in loop.trials
-        ]  # fmt: skip
+        ]
         lines += ["", text_table(("finding", "change", "time", "verdict"), rows).rstrip()]
     lines += [f"the bottleneck moved: {move}" for move in loop.moves]
     if loop.kept:
-        lines += ["", "put into the recipe:", *(f"  {assignment}" for assignment in loop.kept)]
+        lines += ["", "put into the recipe:", *(f"  {shown([assignment])}" for assignment in loop.kept)]
     return "\n".join([*lines, "", _findings(loop.last)])
 
 
@@ -39,12 +48,16 @@ def _kernel_table(facts: Facts) -> str:
     ranked = sorted(facts.kernels, key=lambda kernel: -(kernel.get("headroom_ms") or 0.0))[:KERNELS]
     rows = [
         (
-            kernel["name"], str(kernel["calls"]), f"{kernel['ms']:.4f}", f"{kernel['share']:.0%}", kernel["bound"] or "-",
+            kernel["name"],
+            str(kernel["calls"]),
+            f"{kernel['ms']:.4f}",
+            f"{kernel['share']:.0%}",
+            kernel["bound"] or "-",
             "-" if kernel["bound_ms"] is None else f"{kernel['bound_ms']:.4f}",
             "-" if kernel["headroom_ms"] is None else f"{kernel['headroom_ms']:.4f}",
         )
         for kernel in ranked
-    ]  # fmt: skip
+    ]
     return text_table(("kernel", "calls", "ms", "share", "bound by", "bound ms", "headroom ms"), rows)
 
 
@@ -59,11 +72,18 @@ def _finding(number: int, finding: Finding) -> str:
     lines = [f"{number}. {finding.bottleneck}, {finding.kind}: {finding.title}{gain}"]
     lines += [f"   {_evidence(item)}" for item in finding.evidence]
     lines += [f"   change: {finding.change}"]
-    lines += [f"   try: {' '.join(chosen)}" for chosen in finding.assignments]
+    lines += [f"   try: {shown(chosen)}" for chosen in finding.assignments]
     return "\n".join(lines) + "\n"
 
 
 def _evidence(item: Evidence) -> str:
     value = f"{item.value:.3g} {item.unit}".rstrip()
-    against = f" (threshold {item.threshold:g}{': ' + item.source if item.source else ''})" if item.threshold is not None else ""
+    against = (
+        f" (threshold {item.threshold:g}{': ' + item.source if item.source else ''})" if item.threshold is not None else ""
+    )
     return f"{item.name}: {value}{against}"
+
+
+def shown(assignments: Sequence[str]) -> str:
+    """Assignments as they would stand in the recipe; the preset by its name."""
+    return " ".join('passes.preset="O2"' if assignment == OPTIMIZED else assignment for assignment in assignments)

@@ -35,15 +35,32 @@ def _launches(facts: Facts) -> Iterator[Finding]:
     often = max(short or facts.kernels, key=lambda kernel: kernel["calls"])
     cuda = facts.target.get("kind") == "cuda"
     yield Finding(
-        "launches", "scheduling", f"{calls} calls of kernels, {lost_ms / facts.best_ms:.0%} of the time is their overhead",
-        (Evidence("overhead of calls", lost_ms / facts.best_ms, "", OVERHEAD, "gaps between kernels, and calls at least as long "
-                  "as this machine takes for an empty kernel (doit doctor --calibrate)"),
-         Evidence("calls", calls), Evidence("an empty call", call_ms * 1000.0, "us"),
-         Evidence("gaps", facts.gaps_ms, "ms")),
-        "fuse more (FuseOps, O2)" + (", or capture the step as one CUDA graph" if cuda else ", use fewer threads for so little work, "
-                                     "or give more work to a call (a larger batch)"),
-        often["name"], (*_fusing(facts), *_fewer_threads(facts)), lost_ms,
-    )  # fmt: skip
+        "launches",
+        "scheduling",
+        f"{calls} calls of kernels, {lost_ms / facts.best_ms:.0%} of the time is their overhead",
+        (
+            Evidence(
+                "overhead of calls",
+                lost_ms / facts.best_ms,
+                "",
+                OVERHEAD,
+                "gaps between kernels, and calls at least as long "
+                "as this machine takes for an empty kernel (doit doctor --calibrate)",
+            ),
+            Evidence("calls", calls),
+            Evidence("an empty call", call_ms * 1000.0, "us"),
+            Evidence("gaps", facts.gaps_ms, "ms"),
+        ),
+        "fuse more (FuseOps, O2)"
+        + (
+            ", or capture the step as one CUDA graph"
+            if cuda
+            else ", use fewer threads for so little work, or give more work to a call (a larger batch)"
+        ),
+        often["name"],
+        (*_fusing(facts), *_fewer_threads(facts)),
+        lost_ms,
+    )
 
 
 def _intermediates(facts: Facts) -> Iterator[Finding]:
@@ -52,9 +69,10 @@ def _intermediates(facts: Facts) -> Iterator[Finding]:
     steps: Sequence[Mapping[str, Any]] = facts.profile.get("timeline") or []
     named = {kernel["name"]: kernel for kernel in facts.kernels}
     passes_over = {
-        name: kernel for name, kernel in named.items()
+        name: kernel
+        for name, kernel in named.items()
         if kernel.get("intensity") is not None and kernel["intensity"] < ARITHMETIC and kernel["bound"] == "memory"
-    }  # fmt: skip
+    }
     moved: dict[str, int] = {}
     for tensor in memory.get("tensors") or []:
         follows = tensor["dies"] == tensor["born"] + 1 and tensor["dies"] < len(steps)
@@ -67,35 +85,58 @@ def _intermediates(facts: Facts) -> Iterator[Finding]:
         return
     largest = max(moved, key=lambda name: moved[name])
     yield Finding(
-        "intermediates", "memory",
+        "intermediates",
+        "memory",
         f"{sum(moved.values()) / 1e6:.0f} MB of intermediates are written only for the next kernel to read",
-        (Evidence("share of a call", share, "", INTERMEDIATES, "their share of the bytes that passes over tensors move, by time"),
-         Evidence("intermediate bytes", memory["intermediate_bytes"], "B")),
-        "fuse the kernels, so that values stay in registers (FuseOps, O2)", largest, _fusing(facts), share * facts.best_ms,
-    )  # fmt: skip
+        (
+            Evidence(
+                "share of a call", share, "", INTERMEDIATES, "their share of the bytes that passes over tensors move, by time"
+            ),
+            Evidence("intermediate bytes", memory["intermediate_bytes"], "B"),
+        ),
+        "fuse the kernels, so that values stay in registers (FuseOps, O2)",
+        largest,
+        _fusing(facts),
+        share * facts.best_ms,
+    )
 
 
 def _saturated(facts: Facts) -> Iterator[Finding]:
     """Weights in float32 that take all of the memory's bandwidth: only fewer bytes help."""
     full = [
-        kernel for kernel in facts.kernels
-        if kernel.get("bound") == "memory" and kernel["dtype"] == "float32" and kernel["weight_bytes"] > kernel["bytes"] / 2
+        kernel
+        for kernel in facts.kernels
+        if kernel.get("bound") == "memory"
+        and kernel["dtype"] == "float32"
+        and kernel["weight_bytes"] > kernel["bytes"] / 2
         and (facts.utilization(kernel) or 0.0) >= SATURATED
-    ]  # fmt: skip
+    ]
     share = sum(kernel["best_ms"] for kernel in full) / max(facts.best_ms, 1e-9)
     if share < WEIGHTS:
         return
     kernel = full[0]
     reached = sum(item["bytes"] for item in full) / sum(item["best_ms"] for item in full) * 1000.0
     yield Finding(
-        "saturated", "memory", f"reading float32 weights takes {share:.0%} of a call at {reached / 1e9:.1f} GB/s",
-        (Evidence("share of the bandwidth", facts.utilization(kernel) or 0.0, "", SATURATED,
-                  "time at this machine's ceilings over the best time; from 80 % on memory is the limit"),
-         Evidence("weights", sum(item["weight_bytes"] for item in full), "B"), Evidence("share of a call", share, "", WEIGHTS)),
-        "halve the bytes: [target] precision = \"bfloat16\", or quantize the weights; or share a pass over them between more "
+        "saturated",
+        "memory",
+        f"reading float32 weights takes {share:.0%} of a call at {reached / 1e9:.1f} GB/s",
+        (
+            Evidence(
+                "share of the bandwidth",
+                facts.utilization(kernel) or 0.0,
+                "",
+                SATURATED,
+                "time at this machine's ceilings over the best time; from 80 % on memory is the limit",
+            ),
+            Evidence("weights", sum(item["weight_bytes"] for item in full), "B"),
+            Evidence("share of a call", share, "", WEIGHTS),
+        ),
+        'halve the bytes: [target] precision = "bfloat16", or quantize the weights; or share a pass over them between more '
         "inputs (a larger batch)",
-        kernel["name"], _narrower(facts), share * facts.best_ms / 2,
-    )  # fmt: skip
+        kernel["name"],
+        _narrower(facts),
+        share * facts.best_ms / 2,
+    )
 
 
 def _fusing(facts: Facts) -> tuple[tuple[str, ...], ...]:

@@ -28,9 +28,9 @@ def run_passes(
 
     The log has {name, options, changed, iterations, converged, returns_to, figures}. `converged` is false for a repeated
     pass that still changed something in its last iteration; `returns_to` is the place of the pass (-1: none) after which
-    the module already was as it is again. `figures` (`pydoit.figures`) are those of `entry` after the pass, None unless `instrument` asks for them; `extents`
-    are the upper bounds of symbolic extents. Raises StageError for a pass that fails or leaves a module that is not
-    well-formed. Needs the target as the current one.
+    the module already was as it is again. `figures` (`pydoit.figures`) are those of `entry` after the pass, None unless
+    `instrument` asks for them; `extents` are the upper bounds of symbolic extents. Raises StageError for a pass that fails
+    or leaves a module that is not well-formed. Needs the target as the current one.
     """
     from pydoit.figures import Meter
     from pydoit.tvm_compat import structural_hash

@@ -45,7 +45,9 @@ def calibrate(workspace: Workspace, store: Store, kind: str, threads: int, conso
     spec = {"kind": kind, "threads": threads}
     label = tools.gpu_names() if kind == "cuda" else f"{threads} thread{'s' if threads > 1 else ''}"
     with store.in_use():
-        measured = run_apart(workspace, store, "calibrate", spec, {}, label=label, log="calibrate.log", console=console, alone=True)
+        measured = run_apart(
+            workspace, store, "calibrate", spec, {}, label=label, log="calibrate.log", console=console, alone=True
+        )
     device = tools.gpu_names() if kind == "cuda" else tools.cpu_name()
     found = {"schema": SCHEMA, "device": device, "hardware": hardware(kind, threads), "threads": threads, **measured}
     path = _path(store.root, kind, threads)

@@ -12,7 +12,12 @@ SUMS = ("flops", "read_bytes", "weight_bytes", "written_bytes")
 
 
 def summarize(
-    runs: Sequence[Run], plain_ms: float, costs: Mapping[str, Any], entry: str, serial: Sequence[Run] = (), counted: Sequence[Run] = ()
+    runs: Sequence[Run],
+    plain_ms: float,
+    costs: Mapping[str, Any],
+    entry: str,
+    serial: Sequence[Run] = (),
+    counted: Sequence[Run] = (),
 ) -> dict[str, Any]:
     """`kernels`, `timeline`, `trace` and `memory` of a profile.
 
@@ -70,7 +75,7 @@ def _add_costs(kernels: Mapping[str, dict[str, Any]], steps: Sequence[Mapping[st
     """What the IR says: of a kernel that is called as often as the IR calls it, and of no other."""
     for name, kernel in kernels.items():
         mine = [step for step in steps if step["name"] == name]
-        if len(mine) == kernel["calls"]:
+        if len(mine) == kernel["calls"] and not any(step["partial"] for step in mine):
             kernel.update({key: sum(step[key] for step in mine) for key in SUMS})
             kernel["bytes"] = kernel["read_bytes"] + kernel["written_bytes"]
             kernel["intensity"] = kernel["flops"] / kernel["bytes"] if kernel["bytes"] else None

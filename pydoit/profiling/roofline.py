@@ -29,7 +29,8 @@ def annotate(profile: Mapping[str, Any], ceilings: Mapping[str, Any] | None) -> 
         "roofline": {
             "bound_ms": bound_ms,
             "shares": {
-                name: sum(kernel["share"] for kernel in placed if kernel["bound"] == name) for name in ("compute", "memory", "launch")
+                name: sum(kernel["share"] for kernel in placed if kernel["bound"] == name)
+                for name in ("compute", "memory", "launch")
             },
         },
     }

@@ -129,8 +129,10 @@ def make_tracer(folder: Path) -> Tracer | PlainTracer:
     return Tracer(folder) if compiler() else PlainTracer()
 
 
-def kernel_steps(events: Iterable[tuple[str, bool, int, Sequence[int]]], started: int, counters: Sequence[str]) -> Iterator[Step]:
-    """The kernels among (name, begins, nanoseconds, counts): calls that contain no other call, and none of the machine's own."""
+def kernel_steps(
+    events: Iterable[tuple[str, bool, int, Sequence[int]]], started: int, counters: Sequence[str]
+) -> Iterator[Step]:
+    """The kernels among (name, begins, nanoseconds, counts): calls without calls in them that are not the machine's own."""
     open_calls: list[tuple[int, Sequence[int], bool]] = []
     for name, begins, at, counts in events:
         if begins:

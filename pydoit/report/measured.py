@@ -21,5 +21,7 @@ def judged(
     if known is None or known["device"] != profile["device"]:
         return profile, None
     measured = {name: stages.get(name, {}).get("measurements") or {} for name in ("optimize", "compile")}
-    facts = Facts(profile, known, measured["optimize"], measured["compile"], target, tools.version(tools.ONEDNN) != tools.ABSENT)
+    facts = Facts(
+        profile, known, measured["optimize"], measured["compile"], target, tools.version(tools.ONEDNN) != tools.ABSENT
+    )
     return facts.annotated, diagnose(facts).to_json()

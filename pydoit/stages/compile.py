@@ -41,7 +41,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     if spec.target.kind == "cuda":
         return _run_cuda(spec, inputs, out)
     from pydoit.kernels.apply import schedule_module
-    from pydoit.kernels.lowering import compile_module
+    from pydoit.kernels.lowering import compile_module, dispatched
     from pydoit.kernels.memory_plan import MemoryPlan
     from pydoit.profiling.costs import document, entry_costs
     from pydoit.records import read_records
@@ -53,14 +53,15 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     started = time.perf_counter()
     with target:
         module = relax.transform.RewriteDataflowReshape()(relax.transform.LegalizeOps()(module))
-    entries = entry_costs(module)
+        entries = entry_costs(dispatched(module))
     progress("schedule functions")
     module, summary = schedule_module(module, target, records.decisions(spec.target.arch))
     scheduled = time.perf_counter()
     progress(f"generate code for {summary['functions']} functions")
     plan = MemoryPlan()
     summary["onednn"] = export(module, compile_module(module, target, plan), out)
-    (out / FILE).write_bytes(pretty(document(entries, module, plan.bytes)))
+    with target:
+        (out / FILE).write_bytes(pretty(document(entries, dispatched(module), plan.bytes)))
     return {**summary, "planned_bytes": plan.bytes, "live_bytes": plan.live_bytes, **_measured(started, scheduled, out)}
 
 

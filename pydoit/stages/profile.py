@@ -81,7 +81,9 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     }
 
 
-def _traced(model: Model, call: Call, tracer: Tracer | PlainTracer, threads: int, plain_ms: float, costs: Path) -> dict[str, Any]:
+def _traced(
+    model: Model, call: Call, tracer: Tracer | PlainTracer, threads: int, plain_ms: float, costs: Path
+) -> dict[str, Any]:
     """Where the time goes. The model is slower afterwards: it is traced, and runs on one thread."""
     model.instrument(tracer.instrument)
     call()

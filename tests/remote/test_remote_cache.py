@@ -178,7 +178,10 @@ def test_a_dead_remote_is_asked_once_a_command(shared: Shared) -> None:
 
 def test_a_download_goes_on_where_it_broke_off(shared: Shared) -> None:
     large = shared.blob("weights/model.safetensors")
-    assert open_cache(shared.store, BrokenOff(shared.transport, large, 2 * FIRST_RANGE), told=shared.told).fetch(shared.key) is None
+    assert (
+        open_cache(shared.store, BrokenOff(shared.transport, large, 2 * FIRST_RANGE), told=shared.told).fetch(shared.key)
+        is None
+    )
     partial = shared.store.partial_path(large.rpartition("/")[2])
     kept = partial.stat().st_size
     assert kept >= FIRST_RANGE
