@@ -164,7 +164,7 @@ class Body:
         """Binding of each kernel."""
         attributes = entry.attrs or {}
         given = int(attributes["num_input"]) if "num_input" in attributes else self._inputs(entry)
-        self._caches = {var for var in entry.params if var.name_hint.endswith(CACHE)}
+        self._caches = {var for var in entry.params if var.name.endswith(CACHE)}
         self._weights = {var for var in entry.params[given:] if var not in self._caches}
         bindings = [binding for block in entry.body.blocks for binding in block.bindings]
         for step, binding in enumerate(bindings):
@@ -174,7 +174,7 @@ class Body:
 
     def _inputs(self, entry: Any) -> int:
         """Inputs of a function that does not say how many it has: of a language model's those before the first weight."""
-        places = [place for place, var in enumerate(entry.params) if var.name_hint.endswith(CACHE)]
+        places = [place for place, var in enumerate(entry.params) if var.name.endswith(CACHE)]
         return LANGUAGE_INPUTS if places else len(entry.params)
 
     def live_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydoit.diagnosis import build_cost, kernels, whole
@@ -35,6 +35,8 @@ def diagnose(facts: Facts) -> Diagnosis:
     """Look at a profile that has kernels."""
     of_calls = [*whole.findings(facts), *kernels.findings(facts)]
     of_builds = list(build_cost.findings(facts))
+    if facts.is_language:  # its kernels and passes are chosen otherwise, and its variants are not timed beside each other yet
+        of_calls = [replace(finding, assignments=()) for finding in of_calls]
     ordered = [
         *sorted(of_calls, key=lambda one: -(one.gain_ms or 0.0)),
         *sorted(of_builds, key=lambda one: -(one.gain_ms or 0.0)),

@@ -64,6 +64,11 @@ class Facts:
         return [entry["name"] for entry in self.optimize.get("passes") or []]
 
     @property
+    def is_language(self) -> bool:
+        """Whether it is a language model's profile: of one decoded token."""
+        return "decode" in self.profile
+
+    @property
     def fuses(self) -> bool:
         """Whether the order fuses operators."""
         return "FuseOps" in self.names or "FuseOpsGuarded" in self.names

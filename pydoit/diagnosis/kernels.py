@@ -123,7 +123,7 @@ def _slow(kernel: Mapping[str, Any], facts: Facts, utilization: float) -> Findin
                 *_ipc(kernel),
                 *_share(kernel, facts),
             ),
-            "avoid the strided access: change layouts so that no transpose is left (ConvertLayout, PropagateTranspose), or fuse "
+            "avoid the strided access: change layouts so that no transpose is left (ConvertLayout), or fuse "
             "it into its neighbour",
             kernel["name"],
             _orders(facts),

@@ -10,6 +10,8 @@ from time import perf_counter_ns
 from typing import Any
 
 SOURCE = Path(__file__).with_name("tracer.cc")
+CAPACITY = 1 << 12
+"""Events of a run that there is room for at first."""
 _SYMBOL = "trace_event"
 _BUILTIN = "vm.builtin."
 _COUNTERS = 4
@@ -77,7 +79,7 @@ class Tracer:
 
     def run(self, call: Callable[[], Any], *, count: bool = False) -> Run:
         """Trace one call of a model whose instrument this is; with `count` read the counters, which costs time."""
-        capacity = 1 << 12
+        capacity = CAPACITY
         while True:
             self._library.trace_begin(capacity, count)
             started = perf_counter_ns()
