@@ -33,6 +33,9 @@ def summarize(
     described = costs["entries"].get(entry, {})
     kernels = _by_kernel(names, times, best)
     _add_costs(kernels, described.get("steps", []), costs["functions"])
+    for step in steps[0].steps:
+        if step.launch:
+            kernels[step.kernel]["launch"] = step.launch
     _add_serial(kernels, serial)
     _add_counters(kernels, counted)
     return {

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter_ns
 from typing import Any
 
@@ -45,6 +46,8 @@ class Step:
     ms: float
     counters: dict[str, int] = field(default_factory=dict)
     """What was counted meanwhile, over all threads that this one started."""
+    launch: dict[str, float] = field(default_factory=dict)
+    """On a GPU: registers a thread, bytes of shared memory, occupancy in percent."""
 
 
 @dataclass(frozen=True)
@@ -58,22 +61,24 @@ class Run:
 class Tracer:
     """Compiled for this machine; make it before the model starts threads, so that they are counted."""
 
-    def __init__(self, folder: Path) -> None:
-        """Compile into `folder`; raises StageError where there is no C++ compiler."""
+    def __init__(self) -> None:
+        """Raises StageError where there is no C++ compiler."""
         from pydoit.kernels.cxx import ffi_folder, run_compiler
         from pydoit.runtime.library import tvm_ffi
 
-        library = folder / "tracer.so"
         headers = ffi_folder() / "include"
-        run_compiler(["-shared", "-fPIC", "-O2", "-std=c++17", f"-I{headers}", str(SOURCE), "-o", str(library)], folder)
-        self._library = ctypes.CDLL(str(library))
+        with TemporaryDirectory() as folder:
+            library = Path(folder) / "tracer.so"
+            command = ["-shared", "-fPIC", "-O2", "-std=c++17", f"-I{headers}", str(SOURCE), "-o", str(library)]
+            run_compiler(command, Path(folder))
+            self._library = ctypes.CDLL(str(library))
+            self.instrument = tvm_ffi().load_module(str(library))[_SYMBOL]
+            """What the virtual machine's `set_instrument` takes."""
         self._library.trace_count.restype = ctypes.c_bool
         self._library.trace_count.argtypes = (ctypes.c_uint32, ctypes.c_uint64)
         self._library.trace_begin.argtypes = (ctypes.c_size_t, ctypes.c_bool)
         self._library.trace_events.restype = self._library.trace_lost.restype = ctypes.c_size_t
         self._library.trace_name.restype = ctypes.c_char_p
-        self.instrument = tvm_ffi().load_module(str(library))[_SYMBOL]
-        """What the virtual machine's `set_instrument` takes."""
         self.counters = tuple(name for name, event in COUNTERS.items() if self._library.trace_count(*event))
         """Those that this machine has."""
 
@@ -124,11 +129,11 @@ class PlainTracer:
         self._events.append((str(name), bool(begins), perf_counter_ns()))
 
 
-def make_tracer(folder: Path) -> Tracer | PlainTracer:
-    """The tracer that this machine can have; `folder` is where it is compiled."""
+def make_tracer() -> Tracer | PlainTracer:
+    """The tracer that this machine can have."""
     from pydoit.tools import compiler
 
-    return Tracer(folder) if compiler() else PlainTracer()
+    return Tracer() if compiler() else PlainTracer()
 
 
 def kernel_steps(

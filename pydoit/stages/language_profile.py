@@ -18,6 +18,7 @@ from pydoit.target import ResolvedTarget
 from pydoit.worker import progress
 
 if TYPE_CHECKING:
+    from pydoit.profiling.gpu_tracer import GpuTracer
     from pydoit.profiling.tracer import PlainTracer, Tracer
     from pydoit.runtime.language import LanguageModel
 
@@ -48,13 +49,12 @@ class Spec(Frozen):
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Measure; `latency_ms` is that of one decoded token at the first context, `throughput` its tokens a second."""
-    from pydoit.profiling.tracer import make_tracer
     from pydoit.runtime.language import LanguageModel
     from pydoit.tools import cpu_name
 
     described = json.loads((inputs["optimize"] / "spec.json").read_bytes())
     files = [inputs["weights"] / "model.safetensors"]
-    tracer = make_tracer(out) if spec.target.kind == "cpu" else None
+    tracer = _tracer(spec)
     reset_peak_memory()
     started = time.perf_counter()
     model = LanguageModel(
@@ -88,10 +88,28 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     }
 
 
+def _tracer(spec: Spec) -> Tracer | PlainTracer | GpuTracer | None:
+    """What traces the model where it runs; None on a GPU that PyTorch does not see."""
+    from pydoit.profiling.gpu_tracer import GpuTracer, gpu_is_there
+    from pydoit.profiling.tracer import make_tracer
+
+    if spec.target.kind == "cpu":
+        return make_tracer()
+    return GpuTracer() if gpu_is_there() else None
+
+
 def _traced(
-    model: LanguageModel, spec: Spec, context: int, tracer: Tracer | PlainTracer, plain_ms: float, costs: Mapping[str, Any]
+    model: LanguageModel,
+    spec: Spec,
+    context: int,
+    tracer: Tracer | PlainTracer | GpuTracer,
+    plain_ms: float,
+    costs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Where the time of a decoded token goes; the model is slower afterwards."""
+    from pydoit.profiling.gpu_tracer import GpuTracer
+    from pydoit.profiling.tracer import Tracer
+
     tokens = _tokens(model, spec.seed, context)
     sequence = model.add()
     model.prefill(sequence, tokens)
@@ -100,11 +118,14 @@ def _traced(
     def step() -> None:
         model.decode([sequence], [int(tokens[next(steps) % context])])
 
-    model.instrument(tracer.instrument)
+    if not isinstance(tracer, GpuTracer):
+        model.instrument(tracer.instrument)
     step()
     left = min(TRACED + COUNTED, model.longest - context - 1)
     runs = [tracer.run(step) for _ in range(left - min(COUNTED, left - 1))]
-    counted = [tracer.run(step, count=True) for _ in range(min(COUNTED, left - 1))] if tracer.counters else []
+    counted = []
+    if isinstance(tracer, Tracer):
+        counted = [tracer.run(step, count=True) for _ in range(min(COUNTED, left - 1) if tracer.counters else 0)]
     model.drop(sequence)
     return summarize(runs, plain_ms, costs, "decode", counted=counted)
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
 READS = {"optimize": ("spec.json",), "compile": ("lib*.so*", FILE), "weights": ("model.safetensors",)}
 TRACED, COUNTED, SERIAL = 15, 3, 5
-"""Runs that are traced, traced with counters, and traced on one thread."""
+"""Runs that are traced, traced with counters, and traced on one thread; fewer of a model that is slow."""
+TRACED_SECONDS = 10.0
 
 
 class Spec(Frozen):
@@ -56,7 +57,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     largest = {name: dim.max for name, dim in spec.dims.items()}
     sample = random_sample(spec.inputs, spec.seed, 0, largest)
-    tracer = make_tracer(out)
+    tracer = make_tracer()
     reset_peak_memory()
     started = time.perf_counter()
     model = open_model(inputs, spec.target.threads)
@@ -87,13 +88,14 @@ def _traced(
     """Where the time goes. The model is slower afterwards: it is traced, and runs on one thread."""
     model.instrument(tracer.instrument)
     call()
-    runs = [tracer.run(call) for _ in range(TRACED)]
-    counted = [tracer.run(call, count=True) for _ in range(COUNTED)] if tracer.counters else []
+    affordable = max(2, int(TRACED_SECONDS * 1000.0 / plain_ms / (1 + threads)))
+    runs = [tracer.run(call) for _ in range(min(TRACED, affordable))]
+    counted = [tracer.run(call, count=True) for _ in range(min(COUNTED, affordable))] if tracer.counters else []
     serial = []
     if threads > 1:
         model.use_threads(1)
         call()
-        serial = [tracer.run(call) for _ in range(SERIAL)]
+        serial = [tracer.run(call) for _ in range(min(SERIAL, affordable))]
     return summarize(runs, plain_ms, json.loads(costs.read_bytes()), model.entry, serial, counted)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pydoit.profiling import tracer as tracing
@@ -19,12 +17,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> TestWorkspace:
 
 
 @pytest.mark.parametrize("kind", [Tracer, PlainTracer])
-def test_a_run(built: TestWorkspace, tmp_path: Path, kind: type[Tracer | PlainTracer]) -> None:
+def test_a_run(built: TestWorkspace, kind: type[Tracer | PlainTracer]) -> None:
     import numpy as np
 
     from pydoit.runtime import load
 
-    tracer = Tracer(tmp_path) if kind is Tracer else PlainTracer()
+    tracer = kind()
     model = load(built.root / "artifacts/tiny", threads=2)
     call = model.bind({"input": np.ones((1, 3, 8, 8), np.float32)})
     model.instrument(tracer.instrument)
@@ -57,18 +55,18 @@ def test_only_the_innermost_calls_count() -> None:
     assert (step.kernel, step.start_ms, step.ms, step.counters) == ("inner", 0.0001, 0.001, {"cycles": 7})
 
 
-def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pydoit.tools.compiler", lambda: None)
-    assert isinstance(make_tracer(tmp_path), PlainTracer)
+    assert isinstance(make_tracer(), PlainTracer)
 
 
-def test_more_events_than_were_expected(built: TestWorkspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_events_than_were_expected(built: TestWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
 
     from pydoit.runtime import load
 
     monkeypatch.setattr(tracing, "CAPACITY", 2)
-    tracer = Tracer(tmp_path)
+    tracer = Tracer()
     model = load(built.root / "artifacts/tiny", threads=2)
     model.instrument(tracer.instrument)
     assert tracer.run(model.bind({"input": np.ones((1, 3, 8, 8), np.float32)})).steps
