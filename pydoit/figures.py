@@ -209,7 +209,7 @@ class Body:
             return
         self.kernels.append(self._kernel(called, var, value))
         self._kernel_at.append(step)
-        size = self._meter.bytes_of(var.ty)
+        size = 0 if _is_in_place(value) else self._meter.bytes_of(var.ty)
         self._owner[var] = frozenset({len(self.sizes)})
         self.sizes.append(size)
         self._born.append(step)
@@ -284,6 +284,13 @@ def _callee(value: Any) -> str | None:
         target = value.args[0]
         return str(getattr(target, "name_hint", None) or getattr(target, "global_symbol", name))
     return str(name or getattr(value.op, "name_hint", None) or "call")
+
+
+def _is_in_place(value: Any) -> bool:
+    """Whether all results of a call are tensors that it was given."""
+    if getattr(value.op, "name", "") != "relax.call_tir_inplace":
+        return False
+    return all(int(place) >= 0 for place in value.attrs.inplace_indices)
 
 
 def _variables(value: Any) -> Iterator[Any]:

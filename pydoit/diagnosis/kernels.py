@@ -1,16 +1,17 @@
-"""Findings about single kernels: those that take a tenth of a call and could be much faster."""
+"""Findings about kernels that could be much faster, and together a tenth of a call."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydoit.diagnosis.facts import Facts
 from pydoit.diagnosis.finding import OPTIMIZED, Evidence, Finding
 
 WORTH = 0.1
-"""Share of a call's time that a kernel could gain, for it to be worth a finding."""
+"""Share of a call's time that kernels of one kind could gain, for them to be worth a finding."""
 COMPUTE_UTILIZATION = 0.5
 MEMORY_UTILIZATION = 0.5
 BALANCE = 0.8
@@ -23,21 +24,27 @@ CALLS_APART = 10
 
 
 def findings(facts: Facts) -> Iterator[Finding]:
-    """At most one for each kernel: the cause that explains most of its time."""
+    """At most one of each kind: of the kernel that could gain most, and those like it."""
+    alike: dict[str, list[Finding]] = {}
     for kernel in facts.kernels:
         utilization = facts.utilization(kernel)
-        if utilization is None or not _is_worth(kernel, facts):
+        if utilization is None or _is_brief(kernel, facts):
             continue
         found = _unparallel(kernel, facts) or _slow(kernel, facts, utilization)
         if found is not None:
-            yield found
+            alike.setdefault(found.kind, []).append(found)
+    for group in alike.values():
+        gain = sum(finding.gain_ms or 0.0 for finding in group)
+        if gain >= WORTH * facts.best_ms:
+            first = max(group, key=lambda finding: finding.gain_ms or 0.0)
+            others = f", and {len(group) - 1} more like it" if len(group) > 1 else ""
+            yield replace(first, title=first.title + others, gain_ms=gain)
 
 
-def _is_worth(kernel: Mapping[str, Any], facts: Facts) -> bool:
-    """Whether it could gain a share of the call, and does not only consist of calls."""
-    gain = kernel["best_ms"] - kernel["bound_ms"]
+def _is_brief(kernel: Mapping[str, Any], facts: Facts) -> bool:
+    """Whether it consists of its calls more than of its work."""
     calls_ms = kernel["calls"] * facts.ceilings["call_seconds"] * 1000.0
-    return bool(gain >= WORTH * facts.best_ms and kernel["best_ms"] > CALLS_APART * calls_ms)
+    return bool(kernel["best_ms"] <= CALLS_APART * calls_ms)
 
 
 def _unparallel(kernel: Mapping[str, Any], facts: Facts) -> Finding | None:
@@ -45,7 +52,7 @@ def _unparallel(kernel: Mapping[str, Any], facts: Facts) -> Finding | None:
     loops, threads = kernel.get("loops"), facts.threads
     if loops is None or threads < 2:
         return None
-    gain = kernel["best_ms"] * (1 - 1 / threads)
+    gain = min(kernel["best_ms"] * (1 - 1 / threads), kernel["best_ms"] - kernel["bound_ms"])
     if loops["parallel_share"] < PARALLEL_SHARE:
         return Finding(
             "serial",
@@ -73,7 +80,7 @@ def _unparallel(kernel: Mapping[str, Any], facts: Facts) -> Finding | None:
         f"{loops['parallel']}",
         kernel["name"],
         assignments=((f"target.threads={_divisor(loops['parallel'], threads)}",),) if loops["parallel"] > 1 else (),
-        gain_ms=kernel["best_ms"] * (1 - balance),
+        gain_ms=min(kernel["best_ms"] * (1 - balance), kernel["best_ms"] - kernel["bound_ms"]),
     )
 
 

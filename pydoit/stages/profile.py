@@ -27,6 +27,8 @@ READS = {"optimize": ("spec.json",), "compile": ("lib*.so*", FILE), "weights": (
 TRACED, COUNTED, SERIAL = 15, 3, 5
 """Runs that are traced, traced with counters, and traced on one thread; fewer of a model that is slow."""
 TRACED_SECONDS = 10.0
+BATCHES, BREAK_SECONDS = 3, 0.2
+"""Traced runs come in batches with breaks between them, so that a busy moment does not meet all of them."""
 
 
 class Spec(Frozen):
@@ -87,9 +89,12 @@ def _traced(
 ) -> dict[str, Any]:
     """Where the time goes. The model is slower afterwards: it is traced, and runs on one thread."""
     model.instrument(tracer.instrument)
-    call()
     affordable = max(2, int(TRACED_SECONDS * 1000.0 / plain_ms / (1 + threads)))
-    runs = [tracer.run(call) for _ in range(min(TRACED, affordable))]
+    runs = []
+    for batch in range(BATCHES):
+        time.sleep(BREAK_SECONDS if batch else 0.0)
+        call()
+        runs += [tracer.run(call) for _ in range(max(1, min(TRACED, affordable) // BATCHES))]
     counted = [tracer.run(call, count=True) for _ in range(min(COUNTED, affordable))] if tracer.counters else []
     serial = []
     if threads > 1:

@@ -70,6 +70,14 @@ def test_pieces_that_divide_evenly_are_no_imbalance() -> None:
     assert found(kernel(flops=3e8, loops={**EVEN, "parallel": 3}), profile={"threads": 1}) == [("compute", "underused", "k")]
 
 
+def test_many_small_faults_of_a_kind_are_one_finding() -> None:
+    slow = [kernel(f"k{n}", ms=1.0 + n / 100, flops=1e7) for n in range(20)]
+    (finding,) = diagnose(facts(*slow, kernel("large", ms=20.0, flops=2e9))).findings
+    assert (finding.kind, finding.kernel) == ("underused", "k19")
+    assert "and 19 more like it" in finding.title
+    assert finding.gain_ms == pytest.approx(sum(item["ms"] for item in slow) - 20 * 0.1)
+
+
 def test_small_kernels_are_not_worth_a_finding() -> None:
     assert found(kernel(ms=100.0, flops=9e9), kernel("small", ms=5.0, flops=1e7)) == []
 
@@ -107,7 +115,7 @@ def test_intermediates_that_only_the_next_kernel_reads() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    kinds = found(kernel("a", ms=20.0, flops=1e8), kernel("b", ms=50.0, flops=1e8))
+    kinds = found(kernel("a", ms=20.0, flops=1e8), kernel("b", ms=50.0, bytes=10_000_000))
     assert [name for _, _, name in kinds] == ["b", "a"]
 
 
