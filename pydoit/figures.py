@@ -130,6 +130,8 @@ class Kernel:
     written_bytes: int
     dtype: str
     """Element type of its operands: the narrowest floating-point one, or of integers where there are no others."""
+    weight_dtype: str = ""
+    """Element type of the largest weight."""
     partial: bool = False
     """Whether it reads a cache, of which it may need a part only."""
 
@@ -238,6 +240,7 @@ class Body:
             weight_bytes=sum(meter.bytes_of(item.ty) for item in weights),
             written_bytes=meter.bytes_of(var.ty),
             dtype=_arithmetic(operands),
+            weight_dtype=max((meter.bytes_of(item.ty), str(item.ty.dtype)) for item in weights)[1] if weights else "",
             partial=not self._caches.isdisjoint(operands),
         )
 

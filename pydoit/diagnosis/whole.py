@@ -107,7 +107,7 @@ def _saturated(facts: Facts) -> Iterator[Finding]:
         kernel
         for kernel in facts.kernels
         if kernel.get("bound") == "memory"
-        and kernel["dtype"] == "float32"
+        and kernel["weight_dtype"] == "float32"
         and kernel["weight_bytes"] > kernel["bytes"] / 2
         and (facts.utilization(kernel) or 0.0) >= SATURATED
     ]

@@ -82,7 +82,7 @@ def _add_costs(kernels: Mapping[str, dict[str, Any]], steps: Sequence[Mapping[st
             kernel.update({key: sum(step[key] for step in mine) for key in SUMS})
             kernel["bytes"] = kernel["read_bytes"] + kernel["written_bytes"]
             kernel["intensity"] = kernel["flops"] / kernel["bytes"] if kernel["bytes"] else None
-            kernel["dtype"] = mine[0]["dtype"]
+            kernel["dtype"], kernel["weight_dtype"] = mine[0]["dtype"], mine[0]["weight_dtype"]
         if name in loops:
             kernel["loops"] = loops[name]
 

@@ -20,7 +20,7 @@ EVEN = {"parallel": 64, "parallel_share": 1.0, "vector_share": 1.0}
 def kernel(name: str = "k", ms: float = 10.0, **values: Any) -> dict[str, Any]:
     plain = {
         "name": name, "calls": 1, "ms": ms, "best_ms": ms, "share": 1.0, "flops": 0.0, "bytes": 0, "weight_bytes": 0,
-        "dtype": "float32", "intensity": None, "loops": EVEN,
+        "dtype": "float32", "weight_dtype": "float32", "intensity": None, "loops": EVEN,
     }  # fmt: skip
     return {**plain, **values}
 
@@ -63,6 +63,10 @@ def test_nothing_is_said_of_what_is_near_its_ceiling() -> None:
 )
 def test_one_kernel(values: dict[str, Any], kind: tuple[str, str, str]) -> None:
     assert found(kernel(**values)) == [kind]
+
+
+def test_narrow_weights_at_full_bandwidth_are_no_finding() -> None:
+    assert found(kernel(bytes=90_000_000, weight_bytes=80_000_000, weight_dtype="uint16")) == []
 
 
 def test_pieces_that_divide_evenly_are_no_imbalance() -> None:

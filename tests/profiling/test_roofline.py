@@ -71,9 +71,9 @@ COSTS: dict[str, Any] = {
     "entries": {
         "main": {
             "steps": [
-                {"name": "a", "flops": 10.0, "read_bytes": 6, "weight_bytes": 2, "written_bytes": 4, "dtype": "float32", "partial": False},
-                {"name": "b", "flops": 1.0, "read_bytes": 4, "weight_bytes": 0, "written_bytes": 4, "dtype": "float32", "partial": True},
-                {"name": "a", "flops": 10.0, "read_bytes": 6, "weight_bytes": 2, "written_bytes": 4, "dtype": "float32", "partial": False},
+                {"name": "a", "flops": 10.0, "read_bytes": 6, "weight_bytes": 2, "written_bytes": 4, "dtype": "float32", "weight_dtype": "", "partial": False},
+                {"name": "b", "flops": 1.0, "read_bytes": 4, "weight_bytes": 0, "written_bytes": 4, "dtype": "float32", "weight_dtype": "", "partial": True},
+                {"name": "a", "flops": 10.0, "read_bytes": 6, "weight_bytes": 2, "written_bytes": 4, "dtype": "float32", "weight_dtype": "", "partial": False},
             ],
             "planned_bytes": 8, "live_bytes": 8, "intermediate_bytes": 16, "tensors": [],
         }
