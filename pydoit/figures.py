@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydoit.extents import evaluated
+from pydoit.profiling.loops import loads_of
 from pydoit.tvm_compat import estimate_tir_flops, ir, relax, structural_walk, tirx
 
 _FUNCTION_CALLS = frozenset(("relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed"))
@@ -54,6 +55,7 @@ class Meter:
     entry: str = "main"
     _nodes: dict[Any, int] = field(default_factory=dict)
     _flops: dict[Any, float] = field(default_factory=dict)
+    _loads: dict[Any, list[int]] = field(default_factory=dict)
 
     def figures(self, module: Any) -> Figures:
         """Figures of a module at any level between import and compile.
@@ -98,6 +100,12 @@ class Meter:
             except Exception:  # noqa: BLE001 - TVM's estimate raises its internal errors on symbolic loops and intrinsics
                 self._flops[function] = 0.0
         return self._flops[function]
+
+    def function_loads(self, function: Any) -> list[int]:
+        """Elements that a TIR function loads from each of its parameters."""
+        if function not in self._loads:
+            self._loads[function] = loads_of(function, self.extents)
+        return self._loads[function]
 
     def bytes_of(self, kind: Any) -> int:
         """Bytes of a value of that type; 0 for one that is no tensor."""
@@ -233,16 +241,30 @@ class Body:
             flops = meter.function_flops(function)
         else:
             flops = self._operator_flops(called, var, value)
+        reads = self._reads(function, value, operands)
         return Kernel(
             called,
             flops,
-            read_bytes=sum(meter.bytes_of(item.ty) for item in operands),
-            weight_bytes=sum(meter.bytes_of(item.ty) for item in weights),
+            read_bytes=sum(reads.values()),
+            weight_bytes=sum(reads[item] for item in weights),
             written_bytes=meter.bytes_of(var.ty),
             dtype=_arithmetic(operands),
             weight_dtype=max((meter.bytes_of(item.ty), str(item.ty.dtype)) for item in weights)[1] if weights else "",
             partial=not self._caches.isdisjoint(operands),
         )
+
+    def _reads(self, function: Any, value: Any, operands: Iterable[Any]) -> dict[Any, int]:
+        """Bytes that are read of each operand: all of it, or what a TIR function's loops load where that is less."""
+        found = {item: self._meter.bytes_of(item.ty) for item in operands}
+        if not isinstance(function, tirx.PrimFunc):
+            return found
+        given = [item for argument in value.args[1:2] for item in _variables(argument)]
+        loads = self._meter.function_loads(function)
+        loaded: dict[Any, int] = {}
+        for item, count in zip(given, loads, strict=False):
+            if isinstance(item.ty, relax.TensorType):
+                loaded[item] = loaded.get(item, 0) + count * _width(str(item.ty.dtype))
+        return {item: min(size, loaded[item]) if loaded.get(item) else size for item, size in found.items()}
 
     def _group_flops(self, function: Any) -> float:
         """Of a group of functions that FuseOps has made."""
@@ -310,29 +332,6 @@ def _variables(value: Any) -> Iterator[Any]:
             yield from _variables(item)
     elif isinstance(value, relax.MatchCast):
         yield from _variables(value.value)
-
-
-_OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "Min": min,
-    "Max": max,
-    "FloorDiv": lambda first, second: first // second if second else 1,
-    "FloorMod": lambda first, second: first % second if second else 0,
-}
-
-
-def evaluated(size: Any, extents: Mapping[str, int]) -> int:
-    """The value of an integer expression of symbols; a symbol without a bound counts as 1."""
-    if isinstance(size, int | tirx.IntImm):
-        return int(size)
-    if isinstance(size, tirx.Var):
-        return extents.get(str(size.name), 1)
-    apply = _OPERATIONS.get(type(size).__name__)
-    if apply is None:
-        return evaluated(size.value, extents) if hasattr(size, "value") else 1
-    return max(0, apply(evaluated(size.a, extents), evaluated(size.b, extents)))
 
 
 def _arithmetic(operands: Iterable[Any]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydoit.figures import evaluated
-from pydoit.tvm_compat import tirx
+from pydoit.extents import evaluated
+from pydoit.tvm_compat import ir, structural_walk, tirx
 
 PARALLEL, VECTORIZED, THREAD = (
     int(kind) for kind in (tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.THREAD_BINDING)
@@ -47,21 +47,43 @@ def loops_of(function: Any, extents: Mapping[str, int]) -> Loops:
     )
 
 
+def loads_of(function: Any, extents: Mapping[str, int]) -> list[int]:
+    """For each parameter of a PrimFunc the elements that its loops load from it, repeated ones too; 0 for no buffer.
+
+    A gather loads a few elements of a large table, which the table's size does not tell.
+    """
+    counts = [0] * len(function.params)
+    for node, leaf in _statements(function.body, _Leaf(1, 1, vector=False), extents):
+        loads: list[Any] = []
+        structural_walk(node, (ir.TensorLoad, loads.append))
+        for load in loads:
+            for place, parameter in enumerate(function.params):
+                if load.source.same_as(parameter):
+                    counts[place] += leaf.times
+    return counts
+
+
 def _leaves(node: Any, around: _Leaf, extents: Mapping[str, int]) -> Iterator[_Leaf]:
+    """The loops around each store or call below a statement."""
+    for leaf_node, leaf in _statements(node, around, extents):
+        yield _Leaf(leaf.times, leaf.parallel, leaf.vector or _is_wide(leaf_node))
+
+
+def _statements(node: Any, around: _Leaf, extents: Mapping[str, int]) -> Iterator[tuple[Any, _Leaf]]:
     """The stores and calls below a statement, with the loops around each."""
     if isinstance(node, tirx.SeqStmt):
         for item in node.seq:
-            yield from _leaves(item, around, extents)
+            yield from _statements(item, around, extents)
         return
     if isinstance(node, tirx.For):
         around = _inside(node, around, extents)
     elif isinstance(node, tirx.BufferStore | tirx.Evaluate):
-        yield _Leaf(around.times, around.parallel, around.vector or _is_wide(node))
+        yield node, around
         return
     for part in _PARTS:
         child = getattr(node, part, None)
         if isinstance(child, tirx.Stmt):
-            yield from _leaves(child, around, extents)
+            yield from _statements(child, around, extents)
 
 
 def _inside(loop: Any, around: _Leaf, extents: Mapping[str, int]) -> _Leaf:

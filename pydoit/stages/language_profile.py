@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     traced = {}
     if tracer is not None and decode:
         costs = json.loads((inputs["compile"] / FILE).read_bytes())
-        traced = _traced(model, spec, cases[0][0], tracer, decode[0]["latency_ms"]["median"], costs)
+        traced = _traced(model, spec, cases[0][0], tracer, decode[0]["latency_ms"]["median"], costs, described["language"])
     return {
         "device": cpu_name() if spec.target.kind == "cpu" else model.device_name,
         "threads": spec.target.threads or len(os.sched_getaffinity(0)),
@@ -105,6 +105,7 @@ def _traced(
     tracer: Tracer | PlainTracer | GpuTracer,
     plain_ms: float,
     costs: Mapping[str, Any],
+    language: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Where the time of a decoded token goes; the model is slower afterwards."""
     from pydoit.profiling.gpu_tracer import GpuTracer
@@ -127,7 +128,24 @@ def _traced(
     if isinstance(tracer, Tracer):
         counted = [tracer.run(step, count=True) for _ in range(min(COUNTED, left - 1) if tracer.counters else 0)]
     model.drop(sequence)
-    return summarize(runs, plain_ms, costs, "decode", counted=counted)
+    found = summarize(runs, plain_ms, costs, "decode", counted=counted)
+    _add_attention(found["kernels"], language, context)
+    return found
+
+
+def _add_attention(kernels: Sequence[dict[str, Any]], language: Mapping[str, Any], context: int) -> None:
+    """What the attention kernels read of the caches hangs on the context, which the IR does not say."""
+    config, cache = language["config"], language["caches"][0]
+    width = int("".join(filter(str.isdigit, cache["dtype"]))) // 8
+    for kernel in kernels:
+        if "attention" not in kernel["name"]:
+            continue
+        size = kernel["calls"] * context * config["head_dim"]
+        read, flops = 2 * size * config["kv_heads"] * width, 4.0 * size * config["heads"]
+        kernel.update(
+            flops=flops, read_bytes=read, written_bytes=0, weight_bytes=0, bytes=read, intensity=flops / read,
+            dtype=cache["dtype"], weight_dtype="",
+        )  # fmt: skip
 
 
 def _prefill(model: Any, spec: Spec, size: int) -> dict[str, Any]:

@@ -126,3 +126,12 @@ def test_loops(pieces: int) -> None:
 def test_a_missing_entry_is_an_error() -> None:
     with pytest.raises(KeyError):
         Meter(entry="other").body(_module(lambda builder, x: builder.emit(relax.op.exp(x)), (4,)))
+
+
+def test_a_gather_reads_what_it_needs() -> None:
+    def build(builder: Any, x: Any, table: Any) -> Any:
+        return builder.emit(relax.op.take(table, builder.emit(relax.op.astype(x, "int64")), 0))
+
+    step = _costs(build, (100,), (100_000,))["steps"][-1]
+    assert step["read_bytes"] == 100 * 8 + 100 * 4
+    assert step["weight_bytes"] == 100 * 4
