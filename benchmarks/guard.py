@@ -1,7 +1,7 @@
 """How often the regression guard is wrong on a real model: `python benchmarks/guard.py [--runs 100] [--slower 0.05]`.
 
 Builds a model of some milliseconds twice, once with a twentieth more layers, and runs what `doit bench` runs: the model beside
-a copy of itself, then beside the slower one. Asked: at most 2 of 100 equal ones are `worse`, at least 90 of 100 slower ones are.
+a copy of itself, then beside the slower one. Asked: at most 2 of 100 equal ones `worse`, at least 90 of 100 slower ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ schema = 1
 [model]
 source = "torch"
 factory = "recipes.nets:{name}"
-inputs.x = {{ shape = [1, 64, 28, 28] }}
+inputs.input = {{ shape = [1, 64, 28, 28] }}
 [target]
 threads = 2
 [verify]
