@@ -93,6 +93,8 @@ class Figure:
     caption: str
     legend: Sequence[tuple[str, str]] = ()
     """Class of the sample mark and what it stands for."""
+    key: Sequence[tuple[int, str]] = ()
+    """Number in the plot and the name that it stands for."""
     kind: str = "figure"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from pydoit.report.reading import number
@@ -19,13 +20,18 @@ def significant(value: Any, digits: int = 3) -> str:
     found = number(value)
     if found is None:
         return value if isinstance(value, str) and value else NONE
-    if found == 0:
-        return "0"
+    if found == int(found) and abs(found) < 10**7:
+        return f"{found:,.0f}".replace("-", MINUS)
     exponent = math.floor(math.log10(abs(found)) + 1e-12)
     if not -4 <= exponent < 7:
         mantissa, _, power = f"{found:.{digits - 1}e}".partition("e")
         return f"{mantissa}×10{str(int(power)).translate(_SUPERSCRIPTS)}".replace("-", MINUS)
     return f"{found:,.{max(digits - 1 - exponent, 0)}f}".replace("-", MINUS)
+
+
+def trimmed(text: str) -> str:
+    """The text of a number without zeros that end its fraction, for ticks and bounds: `5 ms`, not `5.00 ms`."""
+    return re.sub(r"(?<=\d)(\.\d*?)0+(?=\D|$)", lambda found: found[1].rstrip("."), text)
 
 
 def milliseconds(value: Any) -> str:
@@ -60,8 +66,8 @@ def scaled(value: Any, unit: str) -> str:
         return NONE
     for factor, prefix in _PREFIXES:
         if abs(found) >= factor * 0.9995:
-            return f"{significant(found / factor)} {prefix}{unit}"
-    return f"{found:.0f} {unit}" if found == round(found) else f"{significant(found)} {unit}"
+            return f"{significant(found / factor)} {prefix}{unit}".rstrip()
+    return f"{significant(found)} {unit}".rstrip()
 
 
 def percent(value: Any) -> str:
@@ -84,7 +90,8 @@ def signed(change: float | None) -> str:
     """A change: `+3.1 %`, `−0.4 %`."""
     if change is None:
         return NONE
-    return f"{100 * change:+.1f} %".replace("-", MINUS)
+    shown = f"{100 * change:+.1f} %"
+    return "0.0 %" if shown[1:] == "0.0 %" else shown.replace("-", MINUS)
 
 
 def shortened(text: Any, longest: int = LONGEST) -> str:

@@ -29,7 +29,7 @@ def outcome(report: Mapping[str, Any]) -> str:
     if failed:
         first = failed[0]
         return (
-            f"Nothing was published: {first.get('name')} failed. {_sentence(str(first.get('reason') or 'No reason was given'))}"
+            f"Nothing was published: {first.get('name')} failed. {sentence(str(first.get('reason') or 'No reason was given'))}"
         )
     text = "The artifact was built and published" if part(report, "library") else "The build ended without an artifact"
     if part(report, "verify").get("passed") is True:
@@ -47,5 +47,6 @@ def status_text(report: Mapping[str, Any], name: str) -> str:
     return f"{name} has not run"
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{shortened(text[1:], 400)}".rstrip(".") + "."
+def sentence(text: str) -> str:
+    """The text with a capital and a full stop; nothing of nothing."""
+    return f"{text[:1].upper()}{shortened(text[1:], 400)}".rstrip(".") + "." if text else ""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-LEFT, RIGHT = 66, 12
-"""Pixels beside the area in which marks stand; style.css knows them too."""
+LEFT, RIGHT = 62, 12
+"""Pixels beside the area in which marks stand."""
 TOP, BOTTOM = 30, 46
 EMPTY: Markup = Markup()
 
@@ -95,19 +95,18 @@ def axis(title: str, scale: Scale, label: object) -> Axis:
 def frame(name: str, text: str, height: int, x: Axis, y: Axis, marks: Iterable[Markup]) -> Markup:
     """A plot with two axes. `marks` stand in an area of `height` pixels; `text` says what is to be seen."""
     grid = [element("line", class_="grid", x1="0", x2="100%", y1=_down(at, height), y2=_down(at, height)) for at, _ in y.ticks]
-    labels = [
-        element("text", label, class_="tick", x=LEFT - 8, y=TOP + 4 + _down(at, height), text_anchor="end")
-        for at, label in y.ticks
-    ]
+    labels = [element("text", label, class_="tick", x=-8, y=4 + _down(at, height), text_anchor="end") for at, label in y.ticks]
     return figure(
-        name, text, TOP + height + BOTTOM,
+        name,
+        text,
+        TOP + height + BOTTOM,
         [
-            element("text", y.title, class_="axis", x="0", y="13"),
-            *labels,
-            area([*grid, _base(height), *marks], TOP, height),
-            area(_below(x), TOP + height, BOTTOM),
+            element("text", y.title, class_="axis", x=-LEFT, y=13),
+            moved(TOP, [*grid, *labels, _base(height), *marks]),
+            moved(TOP + height, _below(x)),
         ],
-    )  # fmt: skip
+        LEFT,
+    )
 
 
 def _base(height: int) -> Markup:
@@ -126,18 +125,22 @@ def _down(fraction: float, height: int) -> float:
     return (1 - fraction) * height
 
 
-def area(children: Iterable[Markup], y: int, height: int) -> Markup:
-    """The part of a plot between its labels; percentages inside are of its width."""
-    return element("svg", *children, class_="area", x=LEFT, y=y, width="90%", height=height)
+def moved(down: int, children: Iterable[Markup]) -> Markup:
+    """The children, some pixels further down."""
+    return element("g", *children, transform=f"translate(0 {down})")
 
 
-def figure(name: str, text: str, height: int, children: Iterable[Markup]) -> Markup:
-    """The outer element, with its name and a text for who cannot see it. `name` is unique on the page."""
+def figure(name: str, text: str, height: int, children: Iterable[Markup], left: int = 0) -> Markup:
+    """The outer element, with its name and a text for who cannot see it. `name` is unique on the page.
+
+    Percentages are of the width that is right of `left` pixels, which stand at negative places.
+    """
     identity = "plot-" + "".join(letter if letter.isalnum() else "-" for letter in name.lower())
     title = element("title", name, id=f"{identity}-title")
     description = element("desc", text, id=f"{identity}-text")
+    padding = f"padding-left:{left}px;padding-right:{RIGHT}px" if left else None
     return element("svg", title, description, *children, class_="plot", role="img", width="100%", height=height,
-                   aria_labelledby=f"{identity}-title {identity}-text")  # fmt: skip
+                   style=padding, aria_labelledby=f"{identity}-title {identity}-text")  # fmt: skip
 
 
 def hint(text: str) -> Markup:

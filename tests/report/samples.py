@@ -33,7 +33,9 @@ def full_report(count: int = 0) -> dict[str, Any]:
     """The real report with all that a profile and a diagnosis add; with `count` kernels in place of its own."""
     report = built_report()
     if count:
-        report["profile"]["kernels"] = [{"name": f"fused_conv2d{index}_add{index % 7}_relu", "calls": 1 + index % 3} for index in range(count)]
+        report["profile"]["kernels"] = [
+            {"name": f"fused_conv2d{index}_add{index % 7}_relu", "calls": 1 + index % 3} for index in range(count)
+        ]
     _add_kernels(report["profile"], random.Random(1))
     _add_memory(report["profile"], random.Random(2))
     report["diagnosis"] = _diagnosis(report)
@@ -80,7 +82,12 @@ def _add_kernels(profile: dict[str, Any], source: random.Random) -> None:
         ms = kernel["ms"] / kernel["calls"]
         profile["timeline"].append({"kernel": kernel["name"], "start_ms": round(at, 5), "ms": round(ms, 5)})
         at += ms + source.uniform(0.001, 0.01)
-    profile["trace"] = {"plain_ms": profile["latency_ms"]["median"], "traced_ms": at, "kernels_ms": total, "gaps_ms": at - total}
+    profile["trace"] = {
+        "plain_ms": profile["latency_ms"]["median"],
+        "traced_ms": at,
+        "kernels_ms": total,
+        "gaps_ms": at - total,
+    }
     profile["ceilings"] = {
         "device": profile["device"], "threads": 2, "copy": 11.2e9, "call_seconds": 1.4e-6,
         "bandwidth": [{"bytes": size, "read": read} for size, read in (
@@ -96,7 +103,9 @@ def _add_memory(profile: dict[str, Any], source: random.Random) -> None:
         size = int(3_200_000 * math.exp(-2.2 * step / steps) * source.uniform(0.2, 1.0)) // 64 * 64
         dies = min(step + 1 + (source.randrange(2, 6) if step % 5 == 0 else 0), steps - 1)
         tensors.append({"name": f"lv{step}", "bytes": size, "born": step, "dies": dies})
-    live = max((sum(t["bytes"] for t in tensors if t["born"] <= step <= t["dies"]) for step in range(min(steps, 300))), default=0)
+    live = max(
+        (sum(t["bytes"] for t in tensors if t["born"] <= step <= t["dies"]) for step in range(min(steps, 300))), default=0
+    )
     profile["memory"] = {"planned_bytes": int(live * 1.2), "live_bytes": live, "intermediate_bytes": sum(t["bytes"] for t in tensors),
                          "tensors": tensors}  # fmt: skip
 
@@ -110,7 +119,7 @@ def _diagnosis(report: dict[str, Any]) -> dict[str, Any]:
             {"class": "compute", "kind": "unvectorized", "kernel": first, "title": f"{first} runs mostly in scalar code",
              "evidence": [{"name": "share of the work in vectors", "value": 0.08, "unit": "", "threshold": 0.5, "source": "loops of the scheduled TIR"},
                           {"name": "time", "value": 3.9, "unit": "ms", "threshold": None, "source": "median of 15 traced runs"}],
-             "change": "Search a schedule for it, or let oneDNN compute it.", "assignments": ['kernels.conv2d="onednn"', 'tune.trials=64'], "gain_ms": 2.4},
+             "change": "Search a schedule for it, or let oneDNN compute it.", "assignments": ['kernels.conv2d="onednn"', "tune.trials=64"], "gain_ms": 2.4},
             {"class": "memory", "kind": "layout", "kernel": None, "title": "Copies between layouts take 9 % of the time", "evidence": [],
              "change": "Add ConvertLayout to the passes.", "assignments": ['passes.preset="O3"'], "gain_ms": None},
         ],

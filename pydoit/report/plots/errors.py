@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from pydoit.report.numbers import shortened, significant
+from pydoit.report.numbers import shortened, significant, trimmed
 from pydoit.report.svg import Axis, Scale, across, axis, element, frame, hint
 
 HEIGHT = 220
@@ -43,7 +43,7 @@ def draw(name: str, errors: Sequence[Error], bound: float | None, metric: str) -
     every = -(-len(shown) // 10)
     ticks = [((index + 0.5) / len(shown), str(index + 1)) for index in range(0, len(shown), every)]
     return frame(name, text, HEIGHT, Axis("in their order, by the number in the table", ticks),
-                 axis(f"{metric} (logarithmic)", y, lambda value: significant(value, 1)), drawn)  # fmt: skip
+                 axis(f"{metric} (logarithmic)", y, lambda value: trimmed(significant(value))), drawn)  # fmt: skip
 
 
 def _bound(bound: float | None, y: Scale, metric: str) -> Iterator[Markup]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from pydoit.report.numbers import milliseconds, shortened
+from pydoit.report.numbers import milliseconds, shortened, trimmed
 from pydoit.report.svg import Axis, Scale, across, axis, element, frame, hint, linear
 
 HEIGHT = 220
@@ -42,7 +42,7 @@ def draw(name: str, cases: Sequence[Case], title: str) -> Markup | None:
 
 
 def _tick(value: float) -> str:
-    return milliseconds(value) if value else "0"
+    return trimmed(milliseconds(value)) if value else "0"
 
 
 def _line(cases: Sequence[Case], places: Sequence[float], y: Scale) -> Iterator[Markup]:

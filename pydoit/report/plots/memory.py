@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pydoit.report.numbers import counted, shortened, size
+from pydoit.report.numbers import counted, shortened, size, trimmed
 from pydoit.report.reading import amount
 from pydoit.report.svg import Axis, Scale, across, axis, element, frame, hint, linear
 
@@ -47,7 +47,7 @@ def draw(memory: Mapping[str, Any]) -> Markup | None:
     drawn += [_curve(live, y), *_lines(planned, least, y)]
     text = f"{counted(len(tensors), 'tensor')} over {counted(steps, 'step')}; at most {size(max(live))} are alive at once."
     return frame("Memory of a call", text, HEIGHT, Axis("kernel calls of the model, in order", _whole_ticks(x)),
-                 axis("bytes of intermediate results", y, lambda value: size(value) if value else "0"), drawn)  # fmt: skip
+                 axis("bytes of intermediate results", y, lambda value: trimmed(size(value)) if value else "0"), drawn)  # fmt: skip
 
 
 def tensors_of(memory: Mapping[str, Any]) -> list[Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pydoit.report.numbers import percent, scaled, shortened, significant
+from pydoit.report.numbers import percent, scaled, shortened, significant, trimmed
 from pydoit.report.reading import amount, number, part, parts
 from pydoit.report.svg import Scale, across, axis, element, frame, hint
 
@@ -50,15 +50,17 @@ def draw(kernels: Sequence[Mapping[str, Any]], ceilings: Mapping[str, Any]) -> M
         return None
     flat, slanted = compute_roofs(ceilings), memory_roofs(ceilings)
     x, y = _scales(marks, flat, slanted)
-    drawn = [*_slanted(slanted, flat, x, y), *_flat(flat, slanted, x, y)]
+    lines = [*_slanted(slanted, flat, x, y), *_flat(flat, slanted, x, y)]
+    drawn = [line for line, _ in lines]
     drawn += [_mark(mark, x, y) for mark in sorted(marks, key=lambda mark: -mark.share)]
-    drawn += _labels(sorted(marks, key=lambda mark: mark.rank)[:LABELLED], x, y)
+    drawn += [label for _, label in lines]
+    drawn += _labels(marks[:LABELLED], x, y)
     top = marks[0]
     text = f"{len(marks)} kernels; the slowest, {shortened(top.name, 60)}, reaches {scaled(top.rate, 'flop/s')}."
     return frame(
         "Roofline", text, HEIGHT,
-        axis("operations per byte moved (flop/B, logarithmic)", x, significant),
-        axis("operations per second (logarithmic)", y, lambda value: scaled(value, "flop/s")), drawn,
+        axis("operations per byte moved (flop/B, log scale)", x, significant),
+        axis("operations per second (flop/s, log scale)", y, lambda value: trimmed(scaled(value, ""))), drawn,
     )  # fmt: skip
 
 
@@ -105,32 +107,33 @@ def _whole(low: float, high: float) -> Scale:
     return Scale(10.0 ** math.floor(math.log10(low)), max(high, 10.0 ** (math.floor(math.log10(low)) + 1)), is_log=True)
 
 
-def _slanted(slanted: Sequence[Roof], flat: Sequence[Roof], x: Scale, y: Scale) -> Iterator[Markup]:
+def _slanted(slanted: Sequence[Roof], flat: Sequence[Roof], x: Scale, y: Scale) -> Iterator[tuple[Markup, Markup]]:
+    """Lines and their labels."""
     peak = flat[0].rate if flat else y.high
     for roof in slanted:
         begin, end = max(x.low, y.low / roof.rate), min(x.high, peak / roof.rate)
         if begin >= end:
             continue
-        yield element(
+        line = element(
             "line", hint(f"{roof.label}: {scaled(roof.rate, 'B/s')}"), class_="roof memory-roof", x1=across(x.fraction(begin)),
             x2=across(x.fraction(end)), y1=_y(y, begin * roof.rate), y2=_y(y, end * roof.rate),
         )  # fmt: skip
-        at = begin * (end / begin) ** 0.12
-        yield element("text", f"{roof.label} {scaled(roof.rate, 'B/s')}", class_="roof-label", x=across(x.fraction(at)),
-                      y=_y(y, at * roof.rate) + 4.0, dx=10)  # fmt: skip
+        yield line, element("text", f"{roof.label} {scaled(roof.rate, 'B/s')}", class_="roof-label", dx=6,
+                            x=across(x.fraction(begin)), y=min(_y(y, begin * roof.rate) + 14, HEIGHT - 4.0))  # fmt: skip
 
 
-def _flat(flat: Sequence[Roof], slanted: Sequence[Roof], x: Scale, y: Scale) -> Iterator[Markup]:
+def _flat(flat: Sequence[Roof], slanted: Sequence[Roof], x: Scale, y: Scale) -> Iterator[tuple[Markup, Markup]]:
+    """Lines and their labels."""
     fastest = max((roof.rate for roof in slanted), default=0.0)
     above = -math.inf
     for roof in flat:
         begin = max(x.low, roof.rate / fastest) if fastest else x.low
         height = _y(y, roof.rate)
-        yield element("line", hint(f"{roof.label}: {scaled(roof.rate, 'flop/s')}"), class_="roof", x2="100%",
-                      x1=across(x.fraction(begin)), y1=height, y2=height)  # fmt: skip
+        line = element("line", hint(f"{roof.label}: {scaled(roof.rate, 'flop/s')}"), class_="roof", x2="100%",
+                       x1=across(x.fraction(begin)), y1=height, y2=height)  # fmt: skip
         above = max(height - 6, above + 14)
-        yield element("text", f"{roof.label} {scaled(roof.rate, 'flop/s')}", class_="roof-label", x="100%", y=above,
-                      text_anchor="end")  # fmt: skip
+        text = f"{roof.label} {scaled(roof.rate, 'flop/s')}"
+        yield line, element("text", text, class_="roof-label", x="100%", y=above, text_anchor="end")
 
 
 def _mark(mark: Mark, x: Scale, y: Scale) -> Markup:
@@ -150,21 +153,19 @@ def _mark(mark: Mark, x: Scale, y: Scale) -> Markup:
 
 
 def _labels(marks: Sequence[Mark], x: Scale, y: Scale) -> Iterator[Markup]:
-    """Ranks and names beside the marks, moved apart where they would cover one another."""
+    """Ranks on the marks, moved up where they would cover one another; `key` says the names."""
     taken: list[tuple[float, float]] = []
     for mark in marks:
         at, height = x.fraction(mark.intensity), _y(y, mark.rate)
-        while any(abs(height - other) < 15 and abs(at - place) < 0.3 for place, other in taken):
-            height += 15
+        while any(abs(height - other) < 14 and abs(at - place) < 0.03 for place, other in taken):
+            height -= 14
         taken.append((at, height))
-        to_the_left = at > 0.6
-        anchor, shift = ("end", -1.0) if to_the_left else ("start", 1.0)
-        reach = shift * (8 + min(4 + 22 * math.sqrt(mark.share), 22.0))
-        yield element(
-            "text", element("tspan", f"{mark.rank}", class_="rank"),
-            element("tspan", f" {shortened(mark.name, 30)}", class_="wide"),
-            class_="mark-label", x=across(at), y=min(height + 4, HEIGHT - 4.0), dx=reach, text_anchor=anchor,
-        )  # fmt: skip
+        yield element("text", str(mark.rank), class_="rank", x=across(at), y=max(height, 8.0) + 4.5, text_anchor="middle")
+
+
+def key(kernels: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    """Rank and name of the marks that are labelled."""
+    return [(mark.rank, mark.name) for mark in marks_of(kernels)[:LABELLED]]
 
 
 def _y(scale: Scale, value: float) -> float:

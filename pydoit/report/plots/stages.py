@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from pydoit.report.numbers import counted, seconds
 from pydoit.report.reading import amount
-from pydoit.report.svg import across, area, element, figure, hint
+from pydoit.report.svg import across, element, figure, hint
 
-ROW = 26
+ROW, LABELS = 26, 80
 LONGEST = 0.62
 """Part of the width that the longest bar takes; its label stands behind it."""
 CACHED = ("hit", "restored")
@@ -31,13 +31,13 @@ def draw(stages: Sequence[Mapping[str, Any]]) -> Markup | None:
         return None
     longest = max(amount(stage.get("seconds")) for stage in stages) or 1.0
     names = [
-        element("text", str(stage.get("name")), class_="tick", x="0", y=ROW * row + 18) for row, stage in enumerate(stages)
+        element("text", str(stage.get("name")), class_="tick", x=-LABELS, y=ROW * row + 18) for row, stage in enumerate(stages)
     ]
     bars = [mark for row, stage in enumerate(stages) for mark in _bar(stage, row, longest)]
     ran = [stage for stage in stages if stage.get("status") == "built"]
     text = f"{counted(len(ran), 'stage')} built in {seconds(sum(amount(stage.get('seconds')) for stage in ran))}."
     height = ROW * len(stages) + 4
-    return figure("Stage times", text, height, [_hatching(), *names, area(bars, 0, height)])
+    return figure("Stage times", text, height, [_hatching(), *names, *bars], LABELS)
 
 
 def _bar(stage: Mapping[str, Any], row: int, longest: float) -> Iterator[Markup]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pydoit.report.numbers import counted, milliseconds, shortened
+from pydoit.report.numbers import counted, milliseconds, shortened, trimmed
 from pydoit.report.reading import amount
 from pydoit.report.svg import across, element, figure, hint, linear
 
@@ -38,7 +38,7 @@ def draw(timeline: Sequence[Mapping[str, Any]], kernels: Sequence[Mapping[str, A
     ranks = {kernel.get("name"): str(rank) for rank, kernel in enumerate(kernels[:LABELLED], start=1)}
     drawn = [mark for piece in pieces for mark in _piece(piece, end, bounds.get(piece.kernel, "other"), ranks)]
     ticks = [
-        element("text", milliseconds(at) if at else "0", class_="tick", x=across(at / end), y=HEIGHT + 18,
+        element("text", trimmed(milliseconds(at)) if at else "0", class_="tick", x=across(at / end), y=HEIGHT + 18,
                 text_anchor="start" if at == 0 else "end" if at > 0.97 * end else "middle")
         for at in linear(end / 1.05).ticks()
     ]  # fmt: skip

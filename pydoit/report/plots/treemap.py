@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 1040.0, 380.0
 NARROW = 320.0
 MOST, LEAST_SHARE = 60, 0.002
 """Kernels with a cell of their own."""
-LETTER, PADDING = 7.2, 12
+LETTER, PADDING = 7.9, 12
 KINDS = ("compute", "memory", "launch")
 
 
@@ -39,6 +39,8 @@ class Item:
     ms: float
     kind: str
     text: str
+    rank: str = ""
+    """Its place among all kernels, which stands where its name has no room."""
 
 
 def draw(kernels: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -58,7 +60,7 @@ def items_of(kernels: Sequence[Mapping[str, Any]]) -> list[Item]:
     timed = sorted((kernel for kernel in kernels if amount(kernel.get("ms"))), key=lambda kernel: -amount(kernel.get("ms")))
     total = sum(amount(kernel.get("ms")) for kernel in timed)
     own = [kernel for kernel in timed[:MOST] if amount(kernel.get("ms")) >= LEAST_SHARE * total]
-    items = [_item(kernel) for kernel in own]
+    items = [_item(kernel, rank) for rank, kernel in enumerate(own, start=1)]
     rest = timed[len(own) :]
     if rest:
         ms = sum(amount(kernel.get("ms")) for kernel in rest)
@@ -66,11 +68,11 @@ def items_of(kernels: Sequence[Mapping[str, Any]]) -> list[Item]:
     return sorted(items, key=lambda item: -item.ms)
 
 
-def _item(kernel: Mapping[str, Any]) -> Item:
+def _item(kernel: Mapping[str, Any], rank: int) -> Item:
     bound, calls = str(kernel.get("bound") or ""), int(amount(kernel.get("calls")))
     limit = f", bound by {bound}" if bound else ""
     return Item(str(kernel.get("name")), amount(kernel.get("ms")), bound if bound in KINDS else "other",
-                f"{counted(calls, 'call')}{limit}")  # fmt: skip
+                f"{counted(calls, 'call')}{limit}", str(rank))  # fmt: skip
 
 
 def squarified(values: Sequence[float], room: Rectangle) -> list[Rectangle]:
@@ -118,14 +120,11 @@ def _cell(item: Item, cell: Rectangle, share: float) -> Iterator[Markup]:
                   height=max(min(cell.height, HEIGHT - cell.y), 0.1))  # fmt: skip
     if cell.height < 20:
         return
-    for letters, kind in ((_fitting(cell.width), "wide"), (_fitting(width * NARROW), "narrow")):
-        if letters < 4:
+    for pixels, kind in ((cell.width, "wide"), (width * NARROW, "narrow")):
+        letters = int((pixels - PADDING) / LETTER)
+        if pixels < 22:
             continue
-        yield element("text", shortened(item.name, letters), class_=f"cell-label {kind}", x=across(left), dx=7, y=cell.y + 16)
+        label = shortened(item.name, letters) if letters >= 7 else item.rank
+        yield element("text", label, class_=f"cell-label {kind}", x=across(left), dx=6, y=cell.y + 16)
         if cell.height >= 38 and letters >= 6:
-            yield element("text", percent(share), class_=f"cell-label quiet {kind}", x=across(left), dx=7, y=cell.y + 33)
-
-
-def _fitting(pixels: float) -> int:
-    """How many letters fit into a width."""
-    return int((pixels - PADDING) / LETTER)
+            yield element("text", percent(share), class_=f"cell-label quiet {kind}", x=across(left), dx=6, y=cell.y + 33)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydoit.report.blocks import Block, Cell, Column, Facts, Figure, Reason, Section, Table
-from pydoit.report.numbers import NONE, percent, shortened, significant
+from pydoit.report.numbers import NONE, percent, shortened, significant, trimmed
 from pydoit.report.plots import errors
 from pydoit.report.reading import number, part, parts
 from pydoit.report.status import status_text
@@ -50,7 +50,7 @@ def _metrics(verify: Mapping[str, Any]) -> Iterator[list[Cell]]:
             continue
         found = number(value)
         keeps = found is not None and (found >= bound if name in AT_LEAST else found <= bound)
-        limit = f"{'≥' if name in AT_LEAST else '≤'} {significant(bound, digits)}"
+        limit = f"{'≥' if name in AT_LEAST else '≤'} {trimmed(significant(bound, digits))}"
         verdict = Cell("✓ kept" if keeps else "✗ missed", "good" if keeps else "bad")
         yield [Cell(name), shown, Cell(limit), verdict, _used(name, found, bound)]
 

@@ -73,8 +73,8 @@ def _peers(report: Mapping[str, Any]) -> list[Block]:
     plot: list[Block] = []
     if drawn is not None:
         plot.append(Figure("Ratio to other engines", drawn, RATIO))
-    columns = [Column("engine"), Column("ours", is_number=True), Column("theirs", is_number=True), Column("ratio", is_number=True),
-               Column("95 % interval", is_number=True), Column("where and when")]  # fmt: skip
+    numbers = [Column(title, is_number=True) for title in ("ours", "theirs", "ratio", "95 % interval")]
+    columns = [Column("engine"), *numbers, Column("where and when")]
     return [*plot, Table("Other engines on the same model, inputs and threads", columns, [_peer(peer) for peer in peers])]
 
 

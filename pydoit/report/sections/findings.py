@@ -8,6 +8,7 @@ from typing import Any
 from pydoit.report.blocks import Evidence, Finding, Findings, Paragraph, Reason, Section
 from pydoit.report.numbers import NONE, milliseconds, relative, shortened, signed, significant
 from pydoit.report.reading import number, part, parts
+from pydoit.report.status import sentence
 
 MOST = 40
 """Findings that the page shows; report.json has all."""
@@ -20,7 +21,7 @@ def findings(report: Mapping[str, Any]) -> Section:
     blocks: list[Paragraph | Findings | Reason] = []
     bottleneck = part(diagnosis, "bottleneck")
     if bottleneck:
-        blocks.append(Paragraph(f"Bottleneck: {bottleneck.get('class')}. {bottleneck.get('text') or ''}"))
+        blocks.append(Paragraph(f"Bottleneck: {bottleneck.get('class')}. {sentence(str(bottleneck.get('text') or ''))}"))
     if found:
         blocks.append(Findings([_finding(item, report) for item in found[:MOST]]))
         if len(found) > MOST:

@@ -50,13 +50,17 @@ def _roofline(listed: Sequence[Mapping[str, Any]], ceilings: Mapping[str, Any]) 
         return [Reason("No roofline: the kernels' operations and bytes are not in this report.")]
     count, share = roofline.left_out(listed)
     caption = (
-        "Each mark is a kernel, its area the share of the time; the lines are what this machine reaches at best, measured. "
+        "Each mark is a kernel, its area the share of the time, numbers are ranks; the lines are what this machine reaches at best. "
         "The nearer a mark is to the lines above it, the less there is to gain."
     )
     if count:
         caption += f" Not shown: {counted(count, 'kernel')} that compute nothing ({percent(share)} of the time)."
-    blocks: list[Block] = [Figure("Roofline", drawn, caption, _legend(listed))]
+    blocks: list[Block] = [Figure("Roofline", drawn, caption, _legend(listed), _short(roofline.key(listed)))]
     return [*blocks, Facts(_ceilings(ceilings))] if ceilings else [*blocks, Reason("The machine's ceilings were not measured.")]
+
+
+def _short(key: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    return [(rank, shortened(name, 60)) for rank, name in key]
 
 
 def _ceilings(ceilings: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -87,7 +91,8 @@ def _tables(listed: Sequence[Mapping[str, Any]]) -> list[Block]:
     columns = [Column("kernel"), *(Column(title, is_number=True) for title in (
         "rank", "time", "share", "calls", "reached", "flop/B", "moved", "could save", "speed-up"))]  # fmt: skip
     columns.insert(4, Column("bound by"))
-    rows = [_row(rank, kernel) for rank, kernel in enumerate(listed, start=1)]
+    largest = amount(listed[0].get("share")) or 1.0
+    rows = [_row(rank, kernel, largest) for rank, kernel in enumerate(listed, start=1)]
     note = "Kernels by time; `could save` is the time beyond the bound, `speed-up` that of all threads over one"
     first = Table(note, columns, rows[:SHOWN])
     if len(rows) <= SHOWN:
@@ -98,14 +103,14 @@ def _tables(listed: Sequence[Mapping[str, Any]]) -> list[Block]:
     ]
 
 
-def _row(rank: int, kernel: Mapping[str, Any]) -> list[Cell]:
+def _row(rank: int, kernel: Mapping[str, Any], largest: float) -> list[Cell]:
     ms, flops, share = number(kernel.get("ms")), number(kernel.get("flops")), number(kernel.get("share"))
     rate = flops / ms * 1e3 if flops and ms else None
     saved, calls = number(kernel.get("headroom_ms")), number(kernel.get("calls"))
     intensity, moved, speedup = (number(kernel.get(key)) for key in ("intensity", "bytes", "speedup"))
     return [
         Cell(shortened(kernel.get("name")), "code"), Cell(str(rank), value=rank), Cell(milliseconds(ms), value=ms),
-        Cell(percent(share), value=share, share=share), Cell(str(kernel.get("bound") or "–")),
+        Cell(percent(share), value=share, share=min(amount(share) / largest, 1.0)), Cell(str(kernel.get("bound") or "–")),
         Cell(significant(calls), value=calls), Cell(scaled(rate, "flop/s"), value=rate),
         Cell(significant(intensity), value=intensity), Cell(size(moved), value=moved), Cell(milliseconds(saved), value=saved),
         Cell(f"{significant(speedup)}×" if speedup is not None else "–", value=speedup),

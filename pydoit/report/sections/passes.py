@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydoit.report.blocks import Block, Cell, Column, Figure, Reason, Section, Table
-from pydoit.report.numbers import scaled, seconds, shortened, size
+from pydoit.report.numbers import milliseconds, scaled, seconds, shortened, significant, size
 from pydoit.report.plots import passes as plot
 from pydoit.report.reading import number, part, parts
 from pydoit.report.status import status_text
@@ -57,8 +57,9 @@ def _row(
     name = f"{item.get('name')}{f' ({options})' if options else ''}"
     verdict = Cell(f"● yes{often}") if changed else Cell("○ no", "quiet")
     return [
-        Cell(shortened(name), "code"), Cell(str(place)), verdict, Cell(told), Cell(seconds(time), share=(time or 0.0) / longest),
-        Cell(scaled(figures.get("kernels"), "").strip()), Cell(size(figures.get("moved_bytes"))),
+        Cell(shortened(name), "code"), Cell(str(place)), verdict, Cell(told),
+        Cell(milliseconds(None if time is None else time * 1000), share=(time or 0.0) / longest),
+        Cell(significant(figures.get("kernels"))), Cell(size(figures.get("moved_bytes"))),
     ]  # fmt: skip
 
 
@@ -68,5 +69,6 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Sequence[st
         old, new = number(before.get(key)), number(after.get(key))
         if old is not None and new is not None and old != new:
             shown = [f"{value:,.0f}" if unit == "count" else scaled(value, unit) for value in (old, new)]
-            found.append(f"{label} {shown[0].strip()} → {shown[1].strip()}")
+            if shown[0] != shown[1]:
+                found.append(f"{label} {shown[0]} → {shown[1]}")
     return found

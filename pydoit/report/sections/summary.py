@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydoit.report.blocks import Card, Cards, Paragraph, Section
-from pydoit.report.numbers import counted, milliseconds, percent, relative, scaled, seconds, signed, significant, size
+from pydoit.report.numbers import counted, milliseconds, percent, relative, scaled, seconds, signed, significant, size, trimmed
 from pydoit.report.reading import amount, number, part, parts
-from pydoit.report.status import outcome, status_text
+from pydoit.report.status import outcome, sentence, status_text
 
 STEADY = 0.02
 """Changes within it are told as the same."""
@@ -59,7 +59,7 @@ def _accuracy(report: Mapping[str, Any]) -> Card:
     for metric in ("max_abs", "cosine", "top1", "perplexity_change"):
         if verify.get(metric) is not None:
             bound = bounds.get("perplexity" if metric == "perplexity_change" else metric)
-            limit = f" (bound {significant(bound, 5)})" if bound is not None else ""
+            limit = f" (bound {trimmed(significant(bound, 5))})" if bound is not None else ""
             notes.append(f"{metric} {significant(verify[metric], 5 if metric in ('cosine', 'top1') else 3)}{limit}")
     passed = verify.get("passed") is True
     return Card("Accuracy", "✓ passed" if passed else "✗ failed", notes, "good" if passed else "bad")
@@ -116,8 +116,7 @@ def _device(report: Mapping[str, Any]) -> str:
 def _bottleneck(report: Mapping[str, Any]) -> str:
     found = part(report, "diagnosis", "bottleneck")
     if found.get("text"):
-        text = str(found["text"]).rstrip(".")
-        return f"{text[:1].upper()}{text[1:]}."
+        return sentence(str(found["text"]))
     kernels = parts(part(report, "profile").get("kernels"))
     if not kernels:
         return ""
