@@ -22,7 +22,8 @@ def significant(value: Any, digits: int = 3) -> str:
         return value if isinstance(value, str) and value else NONE
     if found == int(found) and abs(found) < 10**7:
         return f"{found:,.0f}".replace("-", MINUS)
-    exponent = math.floor(math.log10(abs(found)) + 1e-12)
+    rounded = float(f"{found:.{digits - 1}e}")
+    exponent = math.floor(math.log10(abs(rounded)) + 1e-12)
     if not -4 <= exponent < 7:
         mantissa, _, power = f"{found:.{digits - 1}e}".partition("e")
         return f"{mantissa}×10{str(int(power)).translate(_SUPERSCRIPTS)}".replace("-", MINUS)

@@ -36,14 +36,14 @@ def amount(value: Any) -> float:
 
 
 def cleaned(value: Any) -> Any:
-    """The value with characters that no page or terminal can show replaced, in names and texts at any depth."""
+    """The value at any depth with null for what is no finite number, and characters that cannot be shown replaced."""
     if isinstance(value, str):
         return value if value.isascii() and value.isprintable() else "".join(map(_shown, value))
     if isinstance(value, Mapping):
         return {cleaned(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, Sequence):
         return [cleaned(item) for item in value]
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _shown(character: str) -> str:

@@ -186,12 +186,10 @@ def damaged_reports() -> list[dict[str, Any]]:
     """Reports from which parts are missing, null, not finite or of another type."""
     whole = full_report()
     found: list[dict[str, Any]] = [{}, {"recipe": "bare", "stages": []}]
+    sections = ("profile", "verify", "diagnosis", "previous", "locked", "measurements", "environment")
     for value in (None, [], {}, "text", math.nan, -1.0, True):
-        for key in whole:
-            found.append({**whole, key: value})
-        for section in ("profile", "verify", "diagnosis", "previous", "locked", "measurements", "environment"):
-            for key in whole[section]:
-                found.append({**whole, section: {**whole[section], key: value}})
+        found += [{**whole, key: value} for key in whole]
+        found += [{**whole, section: {**whole[section], key: value}} for section in sections for key in whole[section]]
     kernels = copy.deepcopy(whole)
     for index, kernel in enumerate(kernels["profile"]["kernels"]):
         for key in kernel:

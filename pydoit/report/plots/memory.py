@@ -47,7 +47,7 @@ def draw(memory: Mapping[str, Any]) -> Markup | None:
     drawn += [_curve(live, y), *_lines(planned, least, y)]
     text = f"{counted(len(tensors), 'tensor')} over {counted(steps, 'step')}; at most {size(max(live))} are alive at once."
     return frame("Memory of a call", text, HEIGHT, Axis("kernel calls of the model, in order", _whole_ticks(x)),
-                 axis("bytes of intermediate results", y, lambda value: trimmed(size(value)) if value else "0"), drawn)  # fmt: skip
+                 axis("bytes of intermediate results", y, lambda value: trimmed(size(value))), drawn)  # fmt: skip
 
 
 def tensors_of(memory: Mapping[str, Any]) -> list[Tensor]:

@@ -92,7 +92,7 @@ def _ratio(peer: Mapping[str, Any]) -> ratios.Ratio:
 
 
 def _engine(peer: Mapping[str, Any]) -> str:
-    return " ".join(str(peer[key]) for key in ("peer", "version") if peer.get(key))
+    return shortened(" ".join(str(peer[key]) for key in ("peer", "version") if peer.get(key)), 60)
 
 
 def _peer(peer: Mapping[str, Any]) -> list[Cell]:

@@ -36,11 +36,11 @@ def _finding(item: Mapping[str, Any], report: Mapping[str, Any]) -> Finding:
     kernel = item.get("kernel")
     assignments = item.get("assignments")
     return Finding(
-        title=str(item.get("title") or label),
+        title=shortened(item.get("title") or label, 200),
         label=f"{label} · {shortened(kernel, 60)}" if kernel else label,
         gain=gain(item, report),
-        change=str(item.get("change") or ""),
-        assignments=[str(text) for text in assignments] if isinstance(assignments, list) else [],
+        change=shortened(item.get("change") or "", 1000),
+        assignments=[shortened(text, 200) for text in assignments] if isinstance(assignments, list) else [],
         evidence=[_evidence(each) for each in parts(item.get("evidence"))],
     )
 
@@ -59,4 +59,5 @@ def _evidence(item: Mapping[str, Any]) -> Evidence:
     unit = f" {item['unit']}" if item.get("unit") else ""
     threshold = item.get("threshold")
     limit = f"{significant(threshold)}{unit}" if threshold is not None else NONE
-    return Evidence(str(item.get("name")), f"{significant(item.get('value'))}{unit}", limit, str(item.get("source") or ""))
+    value, source = f"{significant(item.get('value'))}{unit}", shortened(item.get("source") or "", 300)
+    return Evidence(shortened(item.get("name")), value, limit, source)

@@ -50,7 +50,7 @@ def _roofline(listed: Sequence[Mapping[str, Any]], ceilings: Mapping[str, Any]) 
         return [Reason("No roofline: the kernels' operations and bytes are not in this report.")]
     count, share = roofline.left_out(listed)
     caption = (
-        "Each mark is a kernel, its area the share of the time, numbers are ranks; the lines are what this machine reaches at best. "
+        "Each mark is a kernel, its area the share of the time, numbers are ranks. Lines are what this machine can reach. "
         "The nearer a mark is to the lines above it, the less there is to gain."
     )
     if count:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydoit.report.blocks import Block, Cell, Column, Facts, Figure, Reason, Section, Table
-from pydoit.report.numbers import counted, milliseconds, significant, size
+from pydoit.report.numbers import counted, milliseconds, shortened, significant, size
 from pydoit.report.plots import latency as plot
 from pydoit.report.reading import amount, number, part, parts
 from pydoit.report.status import status_text
@@ -54,7 +54,7 @@ def _facts(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _extents(item: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {extent}" for name, extent in part(item, "extents").items())
+    return shortened(", ".join(f"{name} {extent}" for name, extent in part(item, "extents").items()))
 
 
 def _cases(title: str, axis: str, named: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Block]:

@@ -11,6 +11,7 @@ from pydoit.report.numbers import shortened
 from pydoit.report.reading import part
 
 LONGEST = 2000
+COLUMNS = (Column("key"), Column("value"))
 
 
 def recipe(report: Mapping[str, Any]) -> Section:
@@ -18,13 +19,14 @@ def recipe(report: Mapping[str, Any]) -> Section:
     values = part(report, "recipe_values")
     if not values:
         return Section("recipe", "Recipe", [Reason("The resolved values are not in this report; build again to have them.")])
-    columns = [Column("key"), Column("value")]
-    tables = [
-        Table(f"[{name}]" if isinstance(value, Mapping) else name, columns, [_row(*pair) for pair in flattened(value, name)])
-        for name, value in values.items()
-    ]
+    tables = [_table(name, value) for name, value in values.items()]
     count = sum(len(table.rows) for table in tables)
     return Section("recipe", "Recipe", [_target(report), Folded(f"All {count} values", tables)])
+
+
+def _table(name: str, value: Any) -> Table:
+    title = f"[{name}]" if isinstance(value, Mapping) else name
+    return Table(shortened(title), COLUMNS, [_row(*pair) for pair in flattened(value, name)])
 
 
 def _row(key: str, text: str) -> list[Cell]:
@@ -40,7 +42,7 @@ def _target(report: Mapping[str, Any]) -> Table:
     rows = [[Cell(key, "code"), Cell(shortened(chosen[key], 300), "code")] for key in keys if key in chosen]
     arch = part(report, "target").get("arch")
     rows.append([Cell("resolved arch"), Cell(str(arch), "code")])
-    return Table("What is built, and for what", [Column("key"), Column("value")], rows)
+    return Table("What is built, and for what", COLUMNS, rows)
 
 
 def flattened(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
