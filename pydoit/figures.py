@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +13,11 @@ from pydoit.tvm_compat import estimate_tir_flops, ir, relax, structural_walk, ti
 
 _FUNCTION_CALLS = frozenset(("relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed"))
 _VIEWS = frozenset(("relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "relax.vm.builtin.reshape"))
+CACHE = "pages"
+"""How the names of parameters end that are caches (`pydoit.models.decoder.Cache`)."""
+LANGUAGE_INPUTS = 4
+"""Tokens, positions, places, tables: what a language model's functions take before weights and caches."""
+_FOREIGN = ("onednn_matmul", "onednn_conv2d")
 _OVER_WEIGHT = frozenset(("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"))
 
 
@@ -54,12 +60,8 @@ class Meter:
 
         Raises KeyError if it has no Relax function of the entry's name.
         """
+        body = self.body(module)
         functions = dict(module.functions_items())
-        named = {name.name_hint: function for name, function in functions.items()}
-        entry = named.get(self.entry)
-        if not isinstance(entry, relax.Function):
-            raise KeyError(self.entry)
-        body = Body(self, named, entry)
         return Figures(
             functions=len(functions),
             nodes=sum(self.nodes(function) for function in functions.values()),
@@ -69,6 +71,14 @@ class Meter:
             live_bytes=body.live_bytes(),
             intermediate_bytes=sum(body.sizes),
         )
+
+    def body(self, module: Any) -> Body:
+        """The kernels and intermediates of the entry function; raises KeyError where there is none."""
+        named = {name.name_hint: function for name, function in module.functions_items()}
+        entry = named.get(self.entry)
+        if not isinstance(entry, relax.Function):
+            raise KeyError(self.entry)
+        return Body(self, named, entry)
 
     def nodes(self, function: Any) -> int:
         """Bindings of a Relax function or statements of a TIR function."""
@@ -104,7 +114,7 @@ class Meter:
 
     def extent(self, size: Any) -> int:
         """An extent as a number; an expression of symbols by their bounds."""
-        return _evaluated(size, self.extents)
+        return evaluated(size, self.extents)
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,32 @@ class Kernel:
 
     name: str
     flops: float
-    moved_bytes: int
+    read_bytes: int
+    """Of all tensors that it reads, weights too."""
+    weight_bytes: int
+    """Of the weights and constants among them."""
+    written_bytes: int
+    dtype: str
+    """Element type of its operands: the narrowest floating-point one, or of integers where there are no others."""
+    weight_dtype: str = ""
+    """Element type of the largest weight."""
+    partial: bool = False
+    """Whether it reads a cache, of which it may need a part only."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """Read and written."""
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An intermediate or result: which kernel writes it, and the last one that needs it, as places in the order of kernels."""
+
+    name: str
+    bytes: int
+    born: int
+    dies: int
 
 
 class Body:
@@ -127,11 +162,22 @@ class Body:
         self._born: list[int] = []
         self._dies: list[int] = []
         self._owner: dict[Any, frozenset[int]] = {}
+        self._kernel_at: list[int] = []
+        """Binding of each kernel."""
+        attributes = entry.attrs or {}
+        given = int(attributes["num_input"]) if "num_input" in attributes else self._inputs(entry)
+        self._caches = {var for var in entry.params if var.name.endswith(CACHE)}
+        self._weights = {var for var in entry.params[given:] if var not in self._caches}
         bindings = [binding for block in entry.body.blocks for binding in block.bindings]
         for step, binding in enumerate(bindings):
             self._bind(step, binding.var, getattr(binding, "value", None))
         # What the function returns is the caller's: it is alive to the end, and no plan can put anything else there.
         self._use(len(bindings), entry.body.body)
+
+    def _inputs(self, entry: Any) -> int:
+        """Inputs of a function that does not say how many it has: of a language model's those before the first weight."""
+        places = [place for place, var in enumerate(entry.params) if var.name.endswith(CACHE)]
+        return LANGUAGE_INPUTS if places else len(entry.params)
 
     def live_bytes(self) -> int:
         """Most bytes that are alive at a time."""
@@ -145,14 +191,27 @@ class Body:
             most = max(most, alive)
         return most
 
+    def tensors(self) -> list[Tensor]:
+        """What the kernels write, in their order; what the function returns is needed up to its end."""
+        last = len(self.kernels) - 1
+        found = []
+        for number, (size, born, dies) in enumerate(zip(self.sizes, self._born, self._dies, strict=True)):
+            # The binding at which it is last needed may be a view or the end: the kernel before that is the last to run.
+            until = bisect_right(self._kernel_at, dies) - 1
+            found.append(Tensor(self.kernels[number].name, size, bisect_right(self._kernel_at, born) - 1, min(until, last)))
+        return found
+
     def _bind(self, step: int, var: Any, value: Any) -> None:
         self._use(step, value)
         called = _callee(value)
         if called is None or called in _VIEWS:
             self._owner[var] = frozenset(index for part in _variables(value) for index in self._owner.get(part, ()))
+            if any(part in self._weights for part in _variables(value)):
+                self._weights.add(var)
             return
         self.kernels.append(self._kernel(called, var, value))
-        size = self._meter.bytes_of(var.ty)
+        self._kernel_at.append(step)
+        size = 0 if _is_in_place(value) else self._meter.bytes_of(var.ty)
         self._owner[var] = frozenset({len(self.sizes)})
         self.sizes.append(size)
         self._born.append(step)
@@ -165,7 +224,8 @@ class Body:
 
     def _kernel(self, called: str, var: Any, value: Any) -> Kernel:
         meter = self._meter
-        read = sum(meter.bytes_of(item.ty) for item in set(_variables(value)))
+        operands = set(_variables(value))
+        weights = [item for item in operands if item in self._weights or isinstance(item, ir.GenericConst)]
         function = self._functions.get(called)
         if isinstance(function, relax.Function):
             flops = self._group_flops(function)
@@ -173,7 +233,16 @@ class Body:
             flops = meter.function_flops(function)
         else:
             flops = self._operator_flops(called, var, value)
-        return Kernel(called, flops, read + meter.bytes_of(var.ty))
+        return Kernel(
+            called,
+            flops,
+            read_bytes=sum(meter.bytes_of(item.ty) for item in operands),
+            weight_bytes=sum(meter.bytes_of(item.ty) for item in weights),
+            written_bytes=meter.bytes_of(var.ty),
+            dtype=_arithmetic(operands),
+            weight_dtype=max((meter.bytes_of(item.ty), str(item.ty.dtype)) for item in weights)[1] if weights else "",
+            partial=not self._caches.isdisjoint(operands),
+        )
 
     def _group_flops(self, function: Any) -> float:
         """Of a group of functions that FuseOps has made."""
@@ -189,6 +258,8 @@ class Body:
     def _operator_flops(self, name: str, var: Any, value: Any) -> float:
         """Of an operator that is not lowered: a multiplication and an addition for each pair, else one for each element."""
         made = float(self._meter.elements(var.ty))
+        if name.startswith(_FOREIGN):
+            return self._foreign_flops(name, made, value.args[1].fields)
         if name not in _OVER_WEIGHT:
             return made
         weight = value.args[1].ty
@@ -198,6 +269,13 @@ class Body:
         layout = str(value.attrs.kernel_layout)
         channels = self._meter.extent(weight.shape[layout.index("O")]) if "O" in layout and weight.shape is not None else 1
         return 2.0 * made * self._meter.elements(weight) / max(1, channels)
+
+    def _foreign_flops(self, name: str, made: float, operands: Any) -> float:
+        """Of a function of oneDNN's: data [..., K] by anything, or a convolution with weights OHWI."""
+        data, weights = operands[0].ty, operands[1].ty
+        if name.startswith("onednn_matmul"):
+            return 2.0 * made * self._meter.extent(data.shape[len(data.shape) - 1])
+        return 2.0 * made * self._meter.elements(weights) / max(1, self._meter.extent(weights.shape[0]))
 
 
 def _callee(value: Any) -> str | None:
@@ -209,6 +287,13 @@ def _callee(value: Any) -> str | None:
         target = value.args[0]
         return str(getattr(target, "name_hint", None) or getattr(target, "global_symbol", name))
     return str(name or getattr(value.op, "name_hint", None) or "call")
+
+
+def _is_in_place(value: Any) -> bool:
+    """Whether all results of a call are tensors that it was given."""
+    if getattr(value.op, "name", "") != "relax.call_tir_inplace":
+        return False
+    return all(int(place) >= 0 for place in value.attrs.inplace_indices)
 
 
 def _variables(value: Any) -> Iterator[Any]:
@@ -238,7 +323,7 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
 }
 
 
-def _evaluated(size: Any, extents: Mapping[str, int]) -> int:
+def evaluated(size: Any, extents: Mapping[str, int]) -> int:
     """The value of an integer expression of symbols; a symbol without a bound counts as 1."""
     if isinstance(size, int | tirx.IntImm):
         return int(size)
@@ -246,8 +331,16 @@ def _evaluated(size: Any, extents: Mapping[str, int]) -> int:
         return extents.get(str(size.name), 1)
     apply = _OPERATIONS.get(type(size).__name__)
     if apply is None:
-        return _evaluated(size.value, extents) if hasattr(size, "value") else 1
-    return max(0, apply(_evaluated(size.a, extents), _evaluated(size.b, extents)))
+        return evaluated(size.value, extents) if hasattr(size, "value") else 1
+    return max(0, apply(evaluated(size.a, extents), evaluated(size.b, extents)))
+
+
+def _arithmetic(operands: Iterable[Any]) -> str:
+    """The element type in which a kernel that reads these multiplies: the narrowest floating-point one, else integer one."""
+    found = {str(item.ty.dtype) for item in operands if isinstance(item.ty, relax.TensorType)}
+    floating = sorted((name for name in found if "float" in name), key=lambda name: (_width(name), name))
+    integers = sorted((name for name in found if name.startswith(("int", "uint"))), key=lambda name: (_width(name), name))
+    return next(iter(floating or integers), "float32")
 
 
 def _width(dtype: str) -> int:

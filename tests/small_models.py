@@ -102,13 +102,19 @@ def compile_plainly(imported: Path, folder: Path) -> dict[str, Path]:
     import tvm
     from tvm import relax
 
+    from pydoit.profiling import FILE
+    from pydoit.profiling.costs import document, entry_costs
+
     stages = {name: folder / name for name in ("optimize", "compile", "weights")}
     for path in stages.values():
         path.mkdir(parents=True)
     module = tvm.ir.load_json((imported / "module.json").read_text())
     target = tvm.target.Target({"kind": "llvm", "mcpu": CPU["arch"]})
     with target:
-        executable = tvm.compile(relax.transform.LegalizeOps()(module), target)
+        lowered = relax.transform.LegalizeOps()(module)
+        executable = tvm.compile(lowered, target)
+        costs = document(entry_costs(lowered), lowered, {})
+    (stages["compile"] / FILE).write_text(json.dumps(costs))
     executable.export_library(str(stages["compile"] / "lib.so"))
     spec = json.loads((imported / "spec.json").read_text())
     (stages["optimize"] / "spec.json").write_text(json.dumps({**spec, "weights": spec["params"]}))

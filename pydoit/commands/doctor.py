@@ -20,6 +20,9 @@ from pydoit.workspace import open_workspace
 TVM_PAIRS = {"0.27.0.post1": "0.1.14.post0"}
 MIN_FREE_BYTES = 5 * 10**9
 
+CALIBRATE = {"name": "calibrate", "long": "calibrate", "short": "", "type": bool, "default": False,
+             "help": "measure this machine's ceilings: bandwidth, arithmetic, the cost of a call"}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -34,9 +37,11 @@ class Finding:
 class Doctor(ModelbuildCommand):
     name = "doctor"
     doc_purpose = "check Python, TVM, compilers, GPU, CPU, disk and store"
-    cmd_options = (FORMAT, TRACEBACK)
+    cmd_options = (CALIBRATE, FORMAT, TRACEBACK)
 
     def run(self, options: dict[str, Any], arguments: list[str]) -> int:
+        if options["calibrate"]:
+            return _calibrate(options["format"])
         findings = list(examine())
         if options["format"] == "json":
             sys.stdout.write(json.dumps([asdict(finding) for finding in findings], indent=2) + "\n")
@@ -45,6 +50,24 @@ class Doctor(ModelbuildCommand):
                 remedy = f"; {finding.remedy}" if finding.remedy else ""
                 sys.stdout.write(f"{finding.level:<6}{finding.name:<14}{finding.text}{remedy}\n")
         return EXIT_FAILED if any(finding.level == "fault" for finding in findings) else EXIT_GOOD
+
+
+def _calibrate(form: str) -> int:
+    """Measure one thread and all of them, and the GPU if there is one."""
+    from pydoit import process
+    from pydoit.console import Console
+    from pydoit.profiling import ceilings
+    from pydoit.profiling.show import lines
+
+    workspace = open_workspace()
+    workspace.make_state()
+    process.reset()
+    store, console = Store(workspace.store), Console()
+    asked = [("cpu", count) for count in sorted({1, ceilings.threads_of(0)})]
+    asked += [("cuda", 1)] if any(Path("/dev").glob("nvidia[0-9]*")) else []
+    found = [ceilings.calibrate(workspace, store, kind, threads, console) for kind, threads in asked]
+    sys.stdout.write(json.dumps(found, indent=2) + "\n" if form == "json" else "\n".join(map(lines, found)))
+    return EXIT_GOOD
 
 
 def examine() -> Iterator[Finding]:

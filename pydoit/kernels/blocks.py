@@ -56,6 +56,25 @@ def vectorizable(schedule: Any, name: str) -> bool:
     return all(_adjacent(read.region, axis) for read in block.reads)
 
 
+def strided_axis(schedule: Any, name: str) -> int | None:
+    """The spatial axis along which a transposing block reads adjacent elements; None for a block that does not transpose.
+
+    It writes along its last axis and reads some tensor along another one.
+    """
+    block = schedule.get(schedule.get_sblock(name))
+    axes = [axis.var for axis in block.iter_vars if int(axis.iter_type) == DATA_PARALLEL]
+    if len(axes) < 2 or not _same(block.writes[0].region[-1].min, axes[-1]):
+        return None
+    for read in block.reads:
+        indices = [extent.min for extent in read.region]
+        if not indices or not any(_uses(index, axes[-1]) for index in indices[:-1]):
+            continue
+        for place, axis in enumerate(axes[:-1]):
+            if _same(indices[-1], axis):
+                return place
+    return None
+
+
 def _reads_stored_truth(schedule: Any, block: Any) -> bool:
     """TVM 0.27 loads a vector of truth values from a buffer of the function's own as bytes, which LLVM then refuses."""
     temporary = schedule.get(schedule.get_sblock("root")).alloc_buffers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydoit.kernels.blocks import Block, vectorizable
+from pydoit.kernels.blocks import Block, strided_axis, vectorizable
 from pydoit.kernels.machine import Machine
 
 LIGHT_NODES = 200
@@ -12,6 +12,8 @@ _PARTS = ("value", "a", "b", "condition", "true_value", "false_value", "args", "
 
 MAX_FUSED_SYMBOLIC = 2
 """Loops over symbolic extents that are fused: TVM 0.27 cannot take more of them apart again."""
+LONGEST_SIDE, SHORTEST_SIDE = 16, 4
+"""Of the squares in which a transpose is computed: a cache line of float32 and what is still worth the loops."""
 SERIAL_BELOW = 4096
 """Elements under which waking the threads costs more than they save."""
 
@@ -31,6 +33,9 @@ def schedule_elementwise(schedule: Any, block: Block, machine: Machine) -> None:
     elements = 1
     for extent in block.spatial + block.reduction:
         elements *= extent or SERIAL_BELOW
+    across = None if block.reduction or elements < SERIAL_BELOW else strided_axis(schedule, block.name)
+    if across is not None and _tile_transpose(schedule, spatial, block.spatial, across):
+        return
     # Where no vector width divides the columns, LLVM vectorizes the plain loop over them, with a remainder.
     outer = spatial[:-1] if width or (adjacent and len(spatial) > 1 and (last is None or last > machine.lanes)) else spatial
     if width:
@@ -40,6 +45,27 @@ def schedule_elementwise(schedule: Any, block: Block, machine: Machine) -> None:
     if elements >= SERIAL_BELOW and outer:
         symbolic = None in block.spatial
         schedule.parallel(schedule.fuse(*outer[: MAX_FUSED_SYMBOLIC if symbolic else len(outer)]))
+
+
+def _tile_transpose(schedule: Any, loops: list[Any], extents: tuple[int | None, ...], across: int) -> bool:
+    """Go through a transpose in squares, so that each cache line that is read is used up while it is in the cache.
+
+    `across` is the loop along which the input is adjacent; the last one is that of the output. Leaves loops that are short
+    or symbolic as they are and says so.
+    """
+    sides = [_side(extents[across]), _side(extents[-1])]
+    if min(sides) < SHORTEST_SIDE:
+        return False
+    others = [loop for place, loop in enumerate(loops[:-1]) if place != across]
+    far, near = (schedule.split(loop, [None, side]) for loop, side in zip((loops[across], loops[-1]), sides, strict=True))
+    schedule.reorder(*others, far[0], near[0], far[1], near[1])
+    schedule.parallel(schedule.fuse(*others, far[0], near[0]))
+    return True
+
+
+def _side(extent: int | None) -> int:
+    """Longest side of a square that divides an extent."""
+    return max((side for side in range(1, LONGEST_SIDE + 1) if extent and extent % side == 0), default=1)
 
 
 def inline_maps(schedule: Any, blocks: list[Block]) -> list[Block]:

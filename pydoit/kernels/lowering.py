@@ -29,9 +29,7 @@ def _lowering(target: Any, plan: MemoryPlan) -> Any:
     """
     transform = relax.transform
     passes = tvm.transform.Sequential([
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
-        transform.LegalizeOps(),
+        *_dispatching(),
         transform.RewriteDataflowReshape(),
         transform.ToNonDataflow(),
         transform.RemovePurityChecking(),
@@ -51,6 +49,15 @@ def _lowering(target: Any, plan: MemoryPlan) -> Any:
             return passes(module)
 
     return tvm.transform.module_pass(lower, opt_level=0, name="LowerToVirtualMachine")
+
+
+def dispatched(module: Any) -> Any:
+    """The module with sorts, scans and samplers as the functions that they become; needs the target as the current one."""
+    return tvm.transform.Sequential(_dispatching())(module)
+
+
+def _dispatching() -> list[Any]:
+    return [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan(), relax.transform.LegalizeOps()]
 
 
 def _pipeline() -> tuple[Any, Any, Any]:

@@ -24,11 +24,13 @@ def run_passes(
     instrument: bool = False,
     watch: Watch | None = None,
 ) -> tuple[Any, list[dict[str, Any]], list[float]]:
-    """Apply the passes; return the module, a log of {name, options, changed, iterations, figures} and the seconds of each.
+    """Apply the passes; return the module, a log of what each did, and the seconds of each.
 
-    `figures` (`pydoit.figures`) are those of `entry` after the pass, None unless `instrument` asks for them; `extents`
-    are the upper bounds of symbolic extents. Raises StageError for a pass that fails or leaves a module that is not
-    well-formed. Needs the target as the current one.
+    The log has {name, options, changed, iterations, converged, returns_to, figures}. `converged` is false for a repeated
+    pass that still changed something in its last iteration; `returns_to` is the place of the pass (-1: none) after which
+    the module already was as it is again. `figures` (`pydoit.figures`) are those of `entry` after the pass, None unless
+    `instrument` asks for them; `extents` are the upper bounds of symbolic extents. Raises StageError for a pass that fails
+    or leaves a module that is not well-formed. Needs the target as the current one.
     """
     from pydoit.figures import Meter
     from pydoit.tvm_compat import structural_hash
@@ -36,6 +38,7 @@ def run_passes(
     meter = Meter(dict(extents or {}), entry) if instrument else None
     sound = not malformation(module)
     digest = structural_hash(module)
+    seen = {digest: -1}
     figures = meter.figures(module).to_json() if meter else None
     log: list[dict[str, Any]] = []
     seconds: list[float] = []
@@ -51,6 +54,7 @@ def run_passes(
             digest = structural_hash(module)
             if digest == last:
                 break
+        settled = repeat_of(use) == 1 or digest == last
         seconds.append(round(time.perf_counter() - started, 4))
         changed = digest != before_digest
         if changed:
@@ -60,7 +64,11 @@ def run_passes(
             figures = meter.figures(module).to_json() if meter else None
             if watch is not None:
                 watch(number, use, before, module)
-        log.append({"name": name, "options": options, "changed": changed, "iterations": iterations, "figures": figures})
+        log.append({
+            "name": name, "options": options, "changed": changed, "iterations": iterations, "converged": settled,
+            "returns_to": seen.get(digest) if changed else None, "figures": figures,
+        })  # fmt: skip
+        seen.setdefault(digest, number)
     return module, log, seconds
 
 

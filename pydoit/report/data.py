@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydoit.report.measured import judged
 from pydoit.stages import STAGES
 from pydoit.workspace import Workspace
 
@@ -15,6 +16,7 @@ SCHEMA = 1
 def make_report(workspace: Workspace, recipe: str, target: Mapping[str, Any], stages: Mapping[str, Any]) -> dict[str, Any]:
     """Put the recorded stages of the last build into the report's form; fields may be added, never renamed."""
     package = stages.get("package", {})
+    profile, diagnosis = judged(workspace.store, target, _measured(stages.get("profile", {})), stages)
     return {
         "schema": SCHEMA,
         "recipe": recipe,
@@ -27,7 +29,8 @@ def make_report(workspace: Workspace, recipe: str, target: Mapping[str, Any], st
         ],
         "library": _library(workspace, recipe, package),
         "verify": _measured(stages.get("verify", {})),
-        "profile": _measured(stages.get("profile", {})),
+        "profile": profile,
+        "diagnosis": diagnosis,
         "measurements": {
             name: stages[name]["measurements"]
             for name in STAGES

@@ -94,6 +94,10 @@ class CpuDevice:
         given = [to_tensor(aligned(array), self._ffi) for array in inputs]
         return to_array(self._functions[function](*given, *arguments))
 
+    def instrument(self, function: Any) -> None:
+        """Let the virtual machine call a packed function before and after each of its calls, from now on."""
+        self._machine["set_instrument"](function)
+
     def copy_pages(self, copies: Iterable[tuple[int, int]]) -> None:
         for source, destination in copies:
             for cache in self._caches:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydoit.errors import UserError
-from pydoit.runtime.device import Device, open_device
+from pydoit.runtime.device import CpuDevice, Device, open_device
 from pydoit.runtime.exchange import numpy_dtype
 from pydoit.runtime.manifest import read_manifest
 from pydoit.runtime.text.pages import PagePool
@@ -53,6 +53,11 @@ class LanguageModel:
         self._arguments = self._device.bind(weights, language["arguments"], language["caches"], params)
         self.device_name = self._device.name
         self.cache_bytes = sum(math.prod(item["shape"]) * numpy_dtype(item["dtype"]).itemsize for item in language["caches"])
+
+    def instrument(self, function: Any) -> None:
+        """As `Model.instrument`; on the CPU only."""
+        assert isinstance(self._device, CpuDevice)
+        self._device.instrument(function)
 
     @property
     def longest(self) -> int:

@@ -90,8 +90,14 @@ def open_machine(library: Path) -> Any:
 def prepare(module: Any, weights: Sequence[Any], threads: int) -> None:
     """Let a library that calls oneDNN make its primitives and pack its weights, so that the first call need not."""
     if module.implements_function("onednn_prepare", query_imports=True):
-        module.get_function("onednn_set_threads", query_imports=True)(threads or len(os.sched_getaffinity(0)))
+        use_threads(module, threads)
         module.get_function("onednn_prepare", query_imports=True)(list(weights))
+
+
+def use_threads(module: Any, count: int) -> None:
+    """Tell a library that calls oneDNN how many threads it may take (0: one for each usable CPU); others take TVM's."""
+    if module.implements_function("onednn_set_threads", query_imports=True):
+        module.get_function("onednn_set_threads", query_imports=True)(count or len(os.sched_getaffinity(0)))
 
 
 def set_threads(count: int) -> None:

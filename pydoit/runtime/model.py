@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,14 +57,14 @@ class Model:
         self.inputs = tuple(TensorSpec.parse(item) for item in inputs)
         self.outputs = tuple(TensorSpec.parse(item) for item in outputs)
         self.dims = {name: (int(bound["min"]), int(bound["max"])) for name, bound in (dims or {}).items()}
-        self._entry = entry
-        module = runtime_library.load_module(library)
-        self._machine = runtime_library.start_machine(module)
+        self.entry = entry
+        self._module = runtime_library.load_module(library)
+        self._machine = runtime_library.start_machine(self._module)
         self._function = self._machine[entry]
         self._ffi = runtime_library.tvm_ffi()
         files = [weights] if isinstance(weights, Path) else weights
         self._weights = _ordered_weights(files, params, self._ffi)
-        runtime_library.prepare(module, self._weights, threads)
+        runtime_library.prepare(self._module, self._weights, threads)
 
     def __call__(self, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Run once; raises UserError for an unknown or missing name, a wrong dtype or a wrong shape."""
@@ -82,23 +81,17 @@ class Model:
 
         return run
 
-    def trace(self, inputs: Mapping[str, NDArray[Any]]) -> list[tuple[str, float]]:
-        """Names and milliseconds of the kernels of one run, in order; each includes some microseconds of tracing.
+    def instrument(self, function: Any) -> None:
+        """Let the virtual machine call a packed function before and after each of its calls, from now on.
 
-        Later calls of this model are traced too, and so slower.
+        It gets (function, name, whether the call begins, result, arguments...).
         """
-        times: list[tuple[str, float]] = []
-        started = 0.0
+        self._machine["set_instrument"](function)
 
-        def instrument(_function: Any, name: str, is_before: bool, _result: Any, *_arguments: Any) -> None:
-            nonlocal started
-            if not is_before:
-                times.append((str(name), (time.perf_counter() - started) * 1000.0))
-            started = time.perf_counter()
-
-        self._machine["set_instrument"](self._ffi.convert(instrument))
-        self.bind(inputs)()
-        return [(name, milliseconds) for name, milliseconds in times if not name.startswith("vm.builtin.")]
+    def use_threads(self, count: int) -> None:
+        """Run on fewer threads than the model was loaded with; TVM's pool cannot grow again."""
+        runtime_library.set_threads(count)
+        runtime_library.use_threads(self._module, count)
 
     def _arguments(self, inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
         known = [spec.name for spec in self.inputs]

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pydoit.frozen import Frozen
+from pydoit.keys import pretty
+from pydoit.profiling import FILE
 from pydoit.target import ResolvedTarget, make_tvm_target
 from pydoit.tools import ONEDNN
 from pydoit.worker import progress
@@ -35,12 +37,13 @@ def tools(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
-    """Write lib.so, which exports the module's functions, and beside it oneDNN's library where it calls that."""
+    """Write lib.so, which exports the module's functions, oneDNN's library where it calls that, and costs.json."""
     if spec.target.kind == "cuda":
         return _run_cuda(spec, inputs, out)
     from pydoit.kernels.apply import schedule_module
-    from pydoit.kernels.lowering import compile_module
+    from pydoit.kernels.lowering import compile_module, dispatched
     from pydoit.kernels.memory_plan import MemoryPlan
+    from pydoit.profiling.costs import document, entry_costs
     from pydoit.records import read_records
     from pydoit.tvm_compat import load_json, relax
 
@@ -50,12 +53,15 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     started = time.perf_counter()
     with target:
         module = relax.transform.RewriteDataflowReshape()(relax.transform.LegalizeOps()(module))
+        entries = entry_costs(dispatched(module))
     progress("schedule functions")
     module, summary = schedule_module(module, target, records.decisions(spec.target.arch))
     scheduled = time.perf_counter()
     progress(f"generate code for {summary['functions']} functions")
     plan = MemoryPlan()
     summary["onednn"] = export(module, compile_module(module, target, plan), out)
+    with target:
+        (out / FILE).write_bytes(pretty(document(entries, dispatched(module), plan.bytes)))
     return {**summary, "planned_bytes": plan.bytes, "live_bytes": plan.live_bytes, **_measured(started, scheduled, out)}
 
 
@@ -83,6 +89,7 @@ def _run_cuda(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, An
     toolkit = cuda.find_toolkit()
     with cuda.scratch() as folder:
         cuda.prepare(toolkit, folder)
+        from pydoit.profiling.costs import document, entry_costs
         from pydoit.tvm_compat import load_json, relax
 
         module = load_json((inputs["optimize"] / "module.json").read_text(encoding="utf-8"))
@@ -90,8 +97,10 @@ def _run_cuda(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, An
         started = time.perf_counter()
         with target:
             module = relax.transform.RewriteDataflowReshape()(relax.transform.LegalizeOps()(module))
+        entries = entry_costs(module)
         progress("schedule functions")
         module, summary = cuda.schedule_module(module, target)
+        (out / FILE).write_bytes(pretty(document(entries, module, {})))
         scheduled = time.perf_counter()
         progress(f"generate machine code for {summary['functions']} functions")
         report = cuda.export(module, target, spec.target.arch, toolkit, folder, out / "lib.so")

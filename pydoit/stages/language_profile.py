@@ -7,18 +7,27 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydoit.frozen import Frozen
 from pydoit.measure import peak_memory, reset_peak_memory, statistics
 from pydoit.models.spec import CacheSpec
+from pydoit.profiling import FILE
+from pydoit.profiling.kernels import summarize
 from pydoit.target import ResolvedTarget
 from pydoit.worker import progress
 
+if TYPE_CHECKING:
+    from pydoit.profiling.gpu_tracer import GpuTracer
+    from pydoit.profiling.tracer import PlainTracer, Tracer
+    from pydoit.runtime.language import LanguageModel
+
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
-READS = {"optimize": ("spec.json",), "compile": ("lib.so",), "weights": ("model.safetensors",)}
+READS = {"optimize": ("spec.json",), "compile": ("lib.so", FILE), "weights": ("model.safetensors",)}
 PROMPTS, CONTEXTS, SEQUENCES = (128,), (128,), (1,)
 """What is measured when the recipe names nothing."""
+TRACED, COUNTED = 15, 3
+"""Decoded tokens that are traced, and traced with counters."""
 
 
 class Spec(Frozen):
@@ -45,6 +54,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     described = json.loads((inputs["optimize"] / "spec.json").read_bytes())
     files = [inputs["weights"] / "model.safetensors"]
+    tracer = _tracer(spec)
     reset_peak_memory()
     started = time.perf_counter()
     model = LanguageModel(
@@ -58,6 +68,11 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     prefill = [_prefill(model, spec, size) for size in prompts]
     cases = [(size, count) for size in contexts for count in batches if size < _room(model, count)]
     decode = [_decode(model, spec, size, count) for size, count in cases]
+    peak = peak_memory()
+    traced = {}
+    if tracer is not None and decode:
+        costs = json.loads((inputs["compile"] / FILE).read_bytes())
+        traced = _traced(model, spec, cases[0][0], tracer, decode[0]["latency_ms"]["median"], costs)
     return {
         "device": cpu_name() if spec.target.kind == "cpu" else model.device_name,
         "threads": spec.target.threads or len(os.sched_getaffinity(0)),
@@ -68,8 +83,51 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         "load_ms": (loaded - started) * 1000.0,
         "weight_bytes": files[0].stat().st_size,
         "cache_bytes": model.cache_bytes,
-        "peak_memory_bytes": peak_memory(),
+        "peak_memory_bytes": peak,
+        **traced,
     }
+
+
+def _tracer(spec: Spec) -> Tracer | PlainTracer | GpuTracer | None:
+    """What traces the model where it runs; None on a GPU that PyTorch does not see."""
+    from pydoit.profiling.gpu_tracer import GpuTracer, gpu_is_there
+    from pydoit.profiling.tracer import make_tracer
+
+    if spec.target.kind == "cpu":
+        return make_tracer()
+    return GpuTracer() if gpu_is_there() else None
+
+
+def _traced(
+    model: LanguageModel,
+    spec: Spec,
+    context: int,
+    tracer: Tracer | PlainTracer | GpuTracer,
+    plain_ms: float,
+    costs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Where the time of a decoded token goes; the model is slower afterwards."""
+    from pydoit.profiling.gpu_tracer import GpuTracer
+    from pydoit.profiling.tracer import Tracer
+
+    tokens = _tokens(model, spec.seed, context)
+    sequence = model.add()
+    model.prefill(sequence, tokens)
+    steps = iter(range(min(TRACED + COUNTED + 1, model.longest - context)))
+
+    def step() -> None:
+        model.decode([sequence], [int(tokens[next(steps) % context])])
+
+    if not isinstance(tracer, GpuTracer):
+        model.instrument(tracer.instrument)
+    step()
+    left = min(TRACED + COUNTED, model.longest - context - 1)
+    runs = [tracer.run(step) for _ in range(left - min(COUNTED, left - 1))]
+    counted = []
+    if isinstance(tracer, Tracer):
+        counted = [tracer.run(step, count=True) for _ in range(min(COUNTED, left - 1) if tracer.counters else 0)]
+    model.drop(sequence)
+    return summarize(runs, plain_ms, costs, "decode", counted=counted)
 
 
 def _prefill(model: Any, spec: Spec, size: int) -> dict[str, Any]:

@@ -65,8 +65,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     (out / "spec.json").write_bytes(pretty(described))
     (out / "passes.json").write_bytes(pretty({"schema": 1, "passes": log}))
     functions = len([name for name in main.get_global_vars() if name.name_hint != "main"])
-    figures = {"passes": log} if spec.instrument else {}
-    return {"pass_seconds": seconds, "functions": functions, "weights": len(described["weights"]), **figures}
+    return {"pass_seconds": seconds, "passes": log, "functions": functions, "weights": len(described["weights"])}
 
 
 def _decisions(spec: Spec, inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:

@@ -36,7 +36,7 @@ class Spec(Frozen):
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Copy lib.so, what lies beside it, weights/ and tokenizer/, and write manifest.json; no times, paths or hosts in it."""
-    libraries = sorted(path.name for path in inputs["compile"].iterdir())
+    libraries = sorted(path.name for path in inputs["compile"].glob("lib*.so*"))
     for name in libraries:
         shutil.copyfile(inputs["compile"] / name, out / name)
     if "weights" in inputs:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
 
 from pydoit.frozen import Frozen
 from pydoit.importers.spec import Dim, Input
-from pydoit.measure import peak_memory, reset_peak_memory, statistics
+from pydoit.measure import Call, peak_memory, reset_peak_memory, statistics
+from pydoit.profiling import FILE
+from pydoit.profiling.kernels import summarize
 from pydoit.target import ResolvedTarget
 
+if TYPE_CHECKING:
+    from pydoit.profiling.tracer import PlainTracer, Tracer
+    from pydoit.runtime import Model
+
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
-READS = {"optimize": ("spec.json",), "compile": ("lib*.so*",), "weights": ("model.safetensors",)}
-KERNELS_SHOWN = 20
+READS = {"optimize": ("spec.json",), "compile": ("lib*.so*", FILE), "weights": ("model.safetensors",)}
+TRACED, COUNTED, SERIAL = 15, 3, 5
+"""Runs that are traced, traced with counters, and traced on one thread; fewer of a model that is slow."""
+TRACED_SECONDS = 10.0
+BATCHES, BREAK_SECONDS = 3, 0.2
+"""Traced runs come in batches with breaks between them, so that a busy moment does not meet all of them."""
 
 
 class Spec(Frozen):
@@ -42,10 +53,13 @@ class Spec(Frozen):
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     """Measure; all times are wall times of one call with inputs in place."""
     from pydoit.compiled import open_model
+    from pydoit.profiling.tracer import make_tracer
     from pydoit.random_tensors import random_sample
+    from pydoit.tools import cpu_name
 
     largest = {name: dim.max for name, dim in spec.dims.items()}
     sample = random_sample(spec.inputs, spec.seed, 0, largest)
+    tracer = make_tracer()
     reset_peak_memory()
     started = time.perf_counter()
     model = open_model(inputs, spec.target.threads)
@@ -54,18 +68,40 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     first_call = time.perf_counter() - loaded
     times = _times(model, sample, spec)
     peak = peak_memory()
+    sweep = [_measured_at(model, spec, {**largest, **extents}) for extents in _combinations(spec.shapes)]
+    threads = spec.target.threads or len(os.sched_getaffinity(0))
     return {
-        "device": _device(),
-        "threads": spec.target.threads or len(os.sched_getaffinity(0)),
+        "device": cpu_name(),
+        "threads": threads,
         "latency_ms": statistics(times),
         "throughput": 1000.0 / fmean(times),
         "peak_memory_bytes": peak,
         "load_ms": (loaded - started) * 1000.0,
         "first_call_ms": first_call * 1000.0,
         "extents": largest,
-        "sweep": [_measured_at(model, spec, {**largest, **extents}) for extents in _combinations(spec.shapes)],
-        "kernels": _kernels(model, sample),
+        "sweep": sweep,
+        **_traced(model, model.bind(sample), tracer, threads, median(times), inputs["compile"] / FILE),
     }
+
+
+def _traced(
+    model: Model, call: Call, tracer: Tracer | PlainTracer, threads: int, plain_ms: float, costs: Path
+) -> dict[str, Any]:
+    """Where the time goes. The model is slower afterwards: it is traced, and runs on one thread."""
+    model.instrument(tracer.instrument)
+    affordable = max(2, int(TRACED_SECONDS * 1000.0 / plain_ms / (1 + threads)))
+    runs = []
+    for batch in range(BATCHES):
+        time.sleep(BREAK_SECONDS if batch else 0.0)
+        call()
+        runs += [tracer.run(call) for _ in range(max(1, min(TRACED, affordable) // BATCHES))]
+    counted = [tracer.run(call, count=True) for _ in range(min(COUNTED, affordable))] if tracer.counters else []
+    serial = []
+    if threads > 1:
+        model.use_threads(1)
+        call()
+        serial = [tracer.run(call) for _ in range(min(SERIAL, affordable))]
+    return summarize(runs, plain_ms, json.loads(costs.read_bytes()), model.entry, serial, counted)
 
 
 def _measured_at(model: Any, spec: Spec, extents: dict[str, int]) -> dict[str, Any]:
@@ -94,19 +130,3 @@ def _milliseconds(call: Any) -> float:
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1000.0
-
-
-def _kernels(model: Any, sample: dict[str, Any]) -> list[dict[str, Any]]:
-    """The slowest kernels of one traced run: name, calls, milliseconds and share of all kernels."""
-    totals: dict[str, list[float]] = {}
-    for name, milliseconds in model.trace(sample):
-        totals.setdefault(name, []).append(milliseconds)
-    everything = sum(sum(times) for times in totals.values()) or 1.0
-    slowest = sorted(totals, key=lambda name: -sum(totals[name]))[:KERNELS_SHOWN]
-    return [{"name": n, "calls": len(totals[n]), "ms": sum(totals[n]), "share": sum(totals[n]) / everything} for n in slowest]
-
-
-def _device() -> str:
-    from pydoit.tools import cpu_name
-
-    return cpu_name()
