@@ -11,12 +11,14 @@ from markupsafe import Markup
 
 from pydoit.report.numbers import percent, scaled, shortened, significant, trimmed
 from pydoit.report.reading import amount, number, part, parts
-from pydoit.report.svg import Scale, across, axis, element, frame, hint
+from pydoit.report.svg import EMPTY, Scale, across, axis, element, frame, hint
 
 HEIGHT = 380
 LABELLED = 5
 MOST = 400
 """Marks that are drawn: the slowest kernels."""
+LEAST_SHARE = 0.001
+"""Kernels below it are left out: they would only stretch the axes."""
 APART = 1.6
 """Levels of memory whose bandwidths differ by less are one line."""
 SHAPES = {"compute": "circle", "memory": "square", "launch": "diamond"}
@@ -70,7 +72,7 @@ def marks_of(kernels: Sequence[Mapping[str, Any]]) -> list[Mark]:
     for rank, kernel in enumerate(kernels, start=1):
         flops, ms, moved = amount(kernel.get("flops")), amount(kernel.get("ms")), amount(kernel.get("bytes"))
         intensity = amount(kernel.get("intensity")) or (flops / moved if moved else 0.0)
-        if flops and ms and intensity:
+        if flops and ms and intensity and (kernel.get("share") is None or amount(kernel["share"]) >= LEAST_SHARE):
             bound = str(kernel.get("bound") or "")
             found.append(Mark(rank, str(kernel.get("name")), bound, amount(kernel.get("share")), intensity, flops / ms * 1e3))
     return found[:MOST]
@@ -109,7 +111,7 @@ def _whole(low: float, high: float) -> Scale:
 
 def _slanted(slanted: Sequence[Roof], flat: Sequence[Roof], x: Scale, y: Scale) -> Iterator[tuple[Markup, Markup]]:
     """Lines and their labels."""
-    peak = flat[0].rate if flat else y.high
+    peak, above = flat[0].rate if flat else y.high, -math.inf
     for roof in slanted:
         begin, end = max(x.low, y.low / roof.rate), min(x.high, peak / roof.rate)
         if begin >= end:
@@ -118,8 +120,14 @@ def _slanted(slanted: Sequence[Roof], flat: Sequence[Roof], x: Scale, y: Scale) 
             "line", hint(f"{roof.label}: {scaled(roof.rate, 'B/s')}"), class_="roof memory-roof", x1=across(x.fraction(begin)),
             x2=across(x.fraction(end)), y1=_y(y, begin * roof.rate), y2=_y(y, end * roof.rate),
         )  # fmt: skip
-        yield line, element("text", f"{roof.label} {scaled(roof.rate, 'B/s')}", class_="roof-label", dx=6,
-                            x=across(x.fraction(begin)), y=min(_y(y, begin * roof.rate) + 14, HEIGHT - 4.0))  # fmt: skip
+        height = _y(y, begin * roof.rate) + 14
+        is_free = height < HEIGHT and height - above >= 13
+        text = f"{roof.label} {scaled(roof.rate, 'B/s')}"
+        yield (
+            line,
+            element("text", text, class_="roof-label", dx=6, x=across(x.fraction(begin)), y=height) if is_free else EMPTY,
+        )
+        above = height if is_free else above
 
 
 def _flat(flat: Sequence[Roof], slanted: Sequence[Roof], x: Scale, y: Scale) -> Iterator[tuple[Markup, Markup]]:
@@ -157,7 +165,7 @@ def _labels(marks: Sequence[Mark], x: Scale, y: Scale) -> Iterator[Markup]:
     taken: list[tuple[float, float]] = []
     for mark in marks:
         at, height = x.fraction(mark.intensity), _y(y, mark.rate)
-        while any(abs(height - other) < 14 and abs(at - place) < 0.03 for place, other in taken):
+        while any(abs(height - other) < 14 and abs(at - place) < 0.018 for place, other in taken):
             height -= 14
         taken.append((at, height))
         yield element("text", str(mark.rank), class_="rank", x=across(at), y=max(height, 8.0) + 4.5, text_anchor="middle")
@@ -173,7 +181,7 @@ def _y(scale: Scale, value: float) -> float:
 
 
 def left_out(kernels: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
-    """How many kernels the plot does not show, because they compute nothing or are not counted, and their share of the time."""
+    """How many kernels the plot does not show, because nothing is counted of them or they are short, and their share."""
     shown = {mark.rank for mark in marks_of(kernels)}
     rest = [kernel for rank, kernel in enumerate(kernels, start=1) if rank not in shown]
     return len(rest), sum(number(kernel.get("share")) or 0.0 for kernel in rest)

@@ -16,6 +16,7 @@ NO_PEERS = (
     "benchmarks/cpu.py --json writes such rows."
 )
 
+BESIDE = "This build beside earlier ones. Times were taken at different moments; `doit bench` measures two builds in turn."
 RATIO = "Our latency divided by theirs, measured in turn in one run, with its 95 % interval. Left of 1 we are faster."
 
 
@@ -36,11 +37,11 @@ def _builds(report: Mapping[str, Any]) -> list[Block]:
         columns = [Column("figure"), Column("this build", is_number=True)]
         columns += [Column(title, is_number=True) for name, _ in others for title in (name, "change")]
         rows = [row for name in FIGURES if (row := _row(name, now, [figures for _, figures in others])) is not None]
-        blocks.append(Table("This build beside earlier ones; times were taken at different moments", columns, rows))
+        blocks.append(Table(BESIDE, columns, rows))
     else:
         blocks.append(Reason("No earlier measurement of this recipe in this workspace."))
     if previous.get("changed"):
-        blocks.append(Reason(f"What the previous measurement was made for: {shortened(previous['changed'], 300)}"))
+        blocks.append(Reason(f"The previous measurement was made because of: {shortened(previous['changed'], 300)}"))
     if locked.get("is_current") is True:
         blocks.append(Reason("This artifact is the one in modelbuild.lock."))
     elif not locked:

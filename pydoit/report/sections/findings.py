@@ -39,7 +39,7 @@ def _finding(item: Mapping[str, Any], report: Mapping[str, Any]) -> Finding:
         title=shortened(item.get("title") or label, 200),
         label=f"{label} · {shortened(kernel, 60)}" if kernel else label,
         gain=gain(item, report),
-        change=shortened(item.get("change") or "", 1000),
+        change=sentence(shortened(item.get("change") or "", 1000)),
         assignments=[shortened(text, 200) for text in assignments] if isinstance(assignments, list) else [],
         evidence=[_evidence(each) for each in parts(item.get("evidence"))],
     )

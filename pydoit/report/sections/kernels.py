@@ -13,6 +13,8 @@ from pydoit.report.status import status_text
 
 BOUNDS = [("compute", "bound by arithmetic"), ("memory square", "bound by memory"), ("launch diamond", "bound by its launch"),
           ("other", "not known")]  # fmt: skip
+MOST_LEFT_OUT = 0.8
+"""Share of the time without which a roofline says nothing of the model."""
 SHOWN = 15
 """Kernels that stand on the page unfolded."""
 
@@ -49,12 +51,16 @@ def _roofline(listed: Sequence[Mapping[str, Any]], ceilings: Mapping[str, Any]) 
     if drawn is None:
         return [Reason("No roofline: the kernels' operations and bytes are not in this report.")]
     count, share = roofline.left_out(listed)
+    if share > MOST_LEFT_OUT:
+        return [Reason(f"No roofline: of {percent(share)} of the kernels' time no operations are counted.")]
     caption = (
         "Each mark is a kernel, its area the share of the time, numbers are ranks. Lines are what this machine can reach. "
         "The nearer a mark is to the lines above it, the less there is to gain."
     )
     if count:
-        caption += f" Not shown: {counted(count, 'kernel')} that compute nothing ({percent(share)} of the time)."
+        caption += (
+            f" Not shown: {counted(count, 'kernel')} without counted operations or too short ({percent(share)} of the time)."
+        )
     blocks: list[Block] = [Figure("Roofline", drawn, caption, _legend(listed), _short(roofline.key(listed)))]
     return [*blocks, Facts(_ceilings(ceilings))] if ceilings else [*blocks, Reason("The machine's ceilings were not measured.")]
 
@@ -112,6 +118,6 @@ def _row(rank: int, kernel: Mapping[str, Any], largest: float) -> list[Cell]:
         Cell(shortened(kernel.get("name")), "code"), Cell(str(rank), value=rank), Cell(milliseconds(ms), value=ms),
         Cell(percent(share), value=share, share=min(amount(share) / largest, 1.0)), Cell(str(kernel.get("bound") or "–")),
         Cell(significant(calls), value=calls), Cell(scaled(rate, "flop/s"), value=rate),
-        Cell(significant(intensity), value=intensity), Cell(size(moved), value=moved), Cell(milliseconds(saved), value=saved),
+        Cell(significant(intensity or None), value=intensity), Cell(size(moved), value=moved), Cell(milliseconds(saved), value=saved),
         Cell(f"{significant(speedup)}×" if speedup is not None else "–", value=speedup),
     ]  # fmt: skip

@@ -53,7 +53,9 @@ def _facts(found: Mapping[str, Any], report: Mapping[str, Any]) -> list[tuple[st
     shown = []
     if planned is not None:
         above = relative(planned, least)
-        shown.append(("planned for intermediates", size(planned) + (f" ({signed(above)} to the bound)" if above else "")))
+        shown.append(
+            ("planned for intermediates", size(planned) + (f" ({signed(above)} to the bound)" if above and above > 0 else ""))
+        )
     if least is not None:
         shown.append(("lower bound", size(least)))
     if plain is not None:

@@ -18,7 +18,9 @@ def quantization(report: Mapping[str, Any]) -> Section:
     scheme = part(report, "recipe_values", "quantization")
     layers = parts(part(report, "measurements", "quantization").get("layers"))
     if not scheme and not layers:
-        return Section("quantization", "Quantization", [Reason("The recipe quantizes nothing.")])
+        unknown = not part(report, "recipe_values")
+        reason = "The resolved recipe is not in this report." if unknown else "The recipe quantizes nothing."
+        return Section("quantization", "Quantization", [Reason(reason)])
     blocks: list[Block] = [Facts([*_scheme(scheme), *_effect(report)])]
     if not layers:
         return Section("quantization", "Quantization", [*blocks, Reason(NO_LAYERS)])
