@@ -123,10 +123,8 @@ def _slanted(slanted: Sequence[Roof], flat: Sequence[Roof], x: Scale, y: Scale) 
         height = _y(y, begin * roof.rate) + 14
         is_free = height < HEIGHT and height - above >= 13
         text = f"{roof.label} {scaled(roof.rate, 'B/s')}"
-        yield (
-            line,
-            element("text", text, class_="roof-label", dx=6, x=across(x.fraction(begin)), y=height) if is_free else EMPTY,
-        )
+        label = element("text", text, class_="roof-label", dx=6, x=across(x.fraction(begin)), y=height)
+        yield line, label if is_free else EMPTY
         above = height if is_free else above
 
 

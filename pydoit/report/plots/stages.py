@@ -47,7 +47,9 @@ def _bar(stage: Mapping[str, Any], row: int, longest: float) -> Iterator[Markup]
     length = LONGEST * time / longest
     yield element("rect", hint(f"{stage.get('name')}: {told}"), class_=f"bar {kind}", x="0", y=ROW * row + 5,
                   width=across(max(length, 0.004)), height=ROW - 9)  # fmt: skip
-    yield element("text", told, class_="bar-label", x=across(length), dx=8, y=ROW * row + 18)
+    short = seconds(time) if time or status == "built" else told
+    for text, width in ((told, "wide"), (short, "narrow")):
+        yield element("text", text, class_=f"bar-label {width}", x=across(length), dx=8, y=ROW * row + 18)
 
 
 def _hatching() -> Markup:

@@ -118,6 +118,7 @@ def _row(rank: int, kernel: Mapping[str, Any], largest: float) -> list[Cell]:
         Cell(shortened(kernel.get("name")), "code"), Cell(str(rank), value=rank), Cell(milliseconds(ms), value=ms),
         Cell(percent(share), value=share, share=min(amount(share) / largest, 1.0)), Cell(str(kernel.get("bound") or "–")),
         Cell(significant(calls), value=calls), Cell(scaled(rate, "flop/s"), value=rate),
-        Cell(significant(intensity or None), value=intensity), Cell(size(moved), value=moved), Cell(milliseconds(saved), value=saved),
+        Cell(significant(intensity or None), value=intensity), Cell(size(moved), value=moved),
+        Cell(milliseconds(saved), value=saved),
         Cell(f"{significant(speedup)}×" if speedup is not None else "–", value=speedup),
     ]  # fmt: skip

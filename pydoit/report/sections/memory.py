@@ -52,10 +52,8 @@ def _facts(found: Mapping[str, Any], report: Mapping[str, Any]) -> list[tuple[st
     planned, least, plain = (number(found.get(key)) for key in ("planned_bytes", "live_bytes", "intermediate_bytes"))
     shown = []
     if planned is not None:
-        above = relative(planned, least)
-        shown.append(
-            ("planned for intermediates", size(planned) + (f" ({signed(above)} to the bound)" if above and above > 0 else ""))
-        )
+        above = relative(planned, least) or 0.0
+        shown.append(("planned for intermediates", size(planned) + (f" ({signed(above)} to the bound)" if above > 0 else "")))
     if least is not None:
         shown.append(("lower bound", size(least)))
     if plain is not None:
