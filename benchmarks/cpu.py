@@ -5,7 +5,8 @@
 Each round times a block of calls of one engine, waits until its threads sleep, then a block of the next; the ratio is that
 of the medians, its interval a bootstrap over rounds. All engines use the same number of threads, the same inputs and the
 precision of the recipe: for bfloat16 those that have none are left out. `inductor` is torch.compile with freezing. No build
-of this machine is made meanwhile. Other engines: pip install openvino.
+of this machine is made meanwhile. Other engines: pip install openvino. The file that --json writes is one that
+`[report] peers` in modelbuild.toml may name, so that the reports show it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 RECIPES = ("minilm", "efficientnet-lite0", "opennsfw", "resnet50")
 PEERS = ("onnxruntime", "openvino", "inductor", "torch")
+DISTRIBUTIONS = {**{name: name for name in PEERS}, "inductor": "torch"}
 SETTLE_SECONDS = 0.03
 """Engines' threads spin for some milliseconds after a call; the next block starts when they sleep."""
 WARM_CALLS = 2
@@ -240,7 +244,9 @@ def main() -> None:
         low, high = row["ci95"]
         print(f"{row['model']:<20}{row['ours_ms']:>9}  {row['peer']:<12}{row['peer_ms']:>9}{row['ratio']:>8}  {low} .. {high}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+        measured = {"device": cpu_name(), "date": datetime.now(UTC).date().isoformat()}
+        document = {"schema": 1, "rows": [{**row, "version": version(DISTRIBUTIONS[row["peer"]]), **measured} for row in rows]}
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from pydoit.errors import StoreError
 from pydoit.results import File
 from pydoit.store import Entry, Store
 
-MANIFEST = "manifest.json"
+MANIFEST, LIBRARY = "manifest.json", "lib.so"
 STATEMENT, MATERIALS, ENVELOPE = "provenance.json", "sbom.json", "provenance.dsse.json"
-REPORTS = frozenset({"report.json", "report.html", STATEMENT, MATERIALS, ENVELOPE})
+REPORT, PAGE, TRACE = "report.json", "report.html", "trace.json"
+REPORTS = frozenset({REPORT, PAGE, TRACE, STATEMENT, MATERIALS, ENVELOPE})
 
 
 def is_published(folder: Path, files: Mapping[str, File], stats: StatCache) -> bool:

@@ -63,6 +63,7 @@ def reference_page() -> str:
         ("[kernels]", recipe.Kernels), ("[tune]", recipe.Tune), ("[verify]", recipe.Verify),
         ("[verify.tolerance]", recipe.Tolerance), ("[profile]", recipe.Profile), ("[[gate]]", recipe.Gate),
         ("modelbuild.toml", workspace_file.WorkspaceFile), ("modelbuild.toml: [cache]", workspace_file.Cache),
+        ("modelbuild.toml: [report]", workspace_file.Report),
     )  # fmt: skip
     documents = field_documents()
     for title, model in sections:

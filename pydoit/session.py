@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pydoit import machine
 from pydoit.builder import Builder, Tick
 from pydoit.errors import ModelBuildError
-from pydoit.history import History, write_atomically
-from pydoit.keys import pretty
+from pydoit.history import History
 from pydoit.nodes import Node
-from pydoit.publish import STATEMENT
-from pydoit.report.data import make_report
+from pydoit.publish import PAGE, REPORT, STATEMENT
 from pydoit.resolve import NO_PINS, Pins, Resolved, describe, resolve
 from pydoit.results import Result
 from pydoit.stages import STAGES
@@ -177,36 +175,36 @@ class Session:
         return {stage: result for stage, result in found.items() if result is not None}
 
     def write_reports(self) -> None:
-        """Record the build and write report.json for every recipe that was looked at."""
+        """Record the build and write the reports of every recipe that was looked at, where anything changed."""
         for recipe in sorted(self._touched):
             results = self.results(recipe)
             recorded = self.history.stages(recipe)
             missing = {name: value for name, value in recorded.items() if name not in results}
-            path = self.workspace.artifacts / recipe / "report.json"
-            whole = path.is_file() and ("package" not in results or path.with_name(STATEMENT).is_file())
-            if not self._differs(recorded, results) and whole:
+            folder = self.workspace.artifacts / recipe
+            expected = (REPORT, PAGE, *((STATEMENT,) if "package" in results else ()))
+            if not self._differs(recorded, results) and all((folder / name).is_file() for name in expected):
                 continue
-            self._note(recipe, results)
+            from pydoit.report.write import complete_report, write_report
+
             self.history.record(recipe, results, keep=missing)
-            report = make_report(self.workspace, recipe, self.loaded[recipe].target, self.history.stages(recipe))
-            write_atomically(path, pretty(report))
+            report = complete_report(self, recipe)
+            self._note(recipe, results, report)
+            write_report(folder, report)
             if "package" in results and results["package"].is_good:
                 from pydoit.provenance.write import write_provenance
 
                 write_provenance(self, recipe, results["package"])
 
-    def _note(self, recipe: str, results: dict[str, Result]) -> None:
+    def _note(self, recipe: str, results: dict[str, Result], report: Mapping[str, Any]) -> None:
         """A row of the journal for a profile that was measured, and for what failed."""
         from pydoit.regression.journal import Experiment, Journal
+        from pydoit.report.write import journal_figures
 
         journal = Journal(self.workspace.state)
         for stage, result in results.items():
             if stage == "profile" and result.status == "built":
-                latency = result.measurements.get("latency_ms") or {}
-                memory = result.measurements.get("peak_memory_bytes")
-                figures = {"latency_ms": latency.get("median"), "peak_memory_bytes": memory}
-                known = {name: value for name, value in figures.items() if value is not None}
-                journal.add(Experiment("profile", recipe, result.reason, known))
+                figures = journal_figures(report, self.history.stages(recipe))
+                journal.add(Experiment("profile", recipe, result.reason, figures))
             elif result.status == "failed":
                 journal.add(Experiment(stage, recipe, result.reason, {}, "failed", result.reason))
 

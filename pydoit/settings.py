@@ -45,6 +45,8 @@ class Settings:
     cache_path: str | None = None
     cache_max_size: str = "50GB"
     remote: RemoteSettings = RemoteSettings()
+    peers: str = ""
+    """File with measurements of other engines; empty when there is none."""
 
 
 def with_environment(settings: RemoteSettings) -> RemoteSettings:
@@ -72,10 +74,11 @@ def read_settings(values: dict[str, Any], text: str) -> Settings:
 
     A plain file is taken as it is, without loading pydantic; any other goes through the typed form.
     """
-    default, cache = values.get("default", []), values.get("cache", {})
-    is_plain = set(values) <= {"schema", "default", "cache"} and values.get("schema") == 1 and isinstance(default, list)
+    default, cache, report = values.get("default", []), values.get("cache", {}), values.get("report", {})
+    known = {"schema", "default", "cache", "report"}
+    is_plain = set(values) <= known and values.get("schema") == 1 and isinstance(default, list) and _is_plain_report(report)
     if is_plain and all(isinstance(name, str) for name in default) and _is_plain_cache(cache):
-        return _made(tuple(default), "recipes", "artifacts", cache)
+        return _made(tuple(default), "recipes", "artifacts", cache, report)
     from pydantic import ValidationError
 
     from pydoit.validation import faults_of
@@ -85,10 +88,11 @@ def read_settings(values: dict[str, Any], text: str) -> Settings:
         parsed = WorkspaceFile.model_validate(values)
     except ValidationError as error:
         raise RecipeError(*faults_of(error, WorkspaceFile, Layer(FILE_NAME, values, text).where)) from None
-    return _made(parsed.default, parsed.recipes, parsed.artifacts, parsed.cache.model_dump(exclude_unset=True))
+    cache, report = (section.model_dump(exclude_unset=True) for section in (parsed.cache, parsed.report))
+    return _made(parsed.default, parsed.recipes, parsed.artifacts, cache, report)
 
 
-def _made(default: tuple[str, ...], recipes: str, artifacts: str, cache: dict[str, Any]) -> Settings:
+def _made(default: tuple[str, ...], recipes: str, artifacts: str, cache: dict[str, Any], report: dict[str, Any]) -> Settings:
     """Settings of checked values."""
     remote = RemoteSettings(
         url=cache.get("remote") or "",
@@ -96,7 +100,15 @@ def _made(default: tuple[str, ...], recipes: str, artifacts: str, cache: dict[st
         trusted_keys=tuple(cache.get("trusted_keys", ())),
         timeout_seconds=float(cache.get("timeout_seconds", 5.0)),
     )
-    return Settings(default, recipes, artifacts, cache.get("path"), cache.get("max_size", "50GB"), remote)
+    peers = report.get("peers") or ""
+    return Settings(default, recipes, artifacts, cache.get("path"), cache.get("max_size", "50GB"), remote, peers)
+
+
+def _is_plain_report(report: Any) -> bool:
+    """Whether [report] satisfies its typed form, as far as that can be seen without it."""
+    return isinstance(report, dict) and all(
+        key == "peers" and isinstance(value, str) and value for key, value in report.items()
+    )
 
 
 def _is_plain_cache(cache: Any) -> bool:

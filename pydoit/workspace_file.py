@@ -37,6 +37,14 @@ class Cache(Frozen):
         return value
 
 
+class Report(Frozen):
+    """[report]: what the reports show beside a build's own figures."""
+
+    peers: Annotated[str, Field(min_length=1)] | None = None
+    """A JSON file of the workspace with measurements of other engines, as `benchmarks/cpu.py --json` writes it; none when left
+    out."""
+
+
 class WorkspaceFile(Frozen):
     """modelbuild.toml."""
 
@@ -51,3 +59,5 @@ class WorkspaceFile(Frozen):
     """Folder of the outputs."""
     cache: Cache = Field(default_factory=lambda: Cache())
     """The store."""
+    report: Report = Field(default_factory=lambda: Report())
+    """What the reports show beside a build's own figures."""

@@ -34,7 +34,7 @@ def observe_inputs(session: Session, recipe: str, artifact: Mapping[str, Artifac
         sources=dict(_sources(session, recipe, values)),
         records=_digests(session, [_files(node, records=True) for node in nodes.values()]),
         code=_code(session, nodes),
-        toolchain=_toolchain(nodes),
+        toolchain=toolchain(nodes),
         environment=tools.keyed_environment(),
         artifact=artifact or {},
     )
@@ -84,7 +84,8 @@ def _code(session: Session, nodes: Mapping[str, Node]) -> dict[str, str]:
     return {name: f"sha256:{sha256}" for module in modules for name, sha256 in digests.digest(module).items()}
 
 
-def _toolchain(nodes: Mapping[str, Node]) -> dict[str, str]:
+def toolchain(nodes: Mapping[str, Node]) -> dict[str, str]:
+    """Versions of all tools in the action keys of a recipe, of the linker and of LLVM, and ours."""
     versions = {name: tools.version(name) for node in nodes.values() for name in node.tools}
     if tools.CXX in versions:
         versions[tools.CXX], _, versions["linker"] = versions[tools.CXX].partition("; ")

@@ -32,7 +32,7 @@ class Experiment:
     changed: str
     """What is new in it, for people."""
     figures: Mapping[str, Any]
-    """Numbers by name."""
+    """Numbers by name; of a profile, `library` is the digest of what was measured."""
     verdict: str = ""
     reason: str = ""
     """Why it failed."""

@@ -1,1 +1,1 @@
-"""Reports of the last build, as data and as tables."""
+"""Reports of the last build: one JSON document, and what is drawn from it: a page, a summary, a trace, tables."""
