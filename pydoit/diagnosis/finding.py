@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -48,3 +49,8 @@ class Finding:
         value = asdict(self)
         value["class"] = value.pop("bottleneck")
         return value
+
+
+def shown(assignments: Sequence[str]) -> list[str]:
+    """Assignments as one would write them; the preset by its name."""
+    return ['passes.preset="O2"' if assignment == OPTIMIZED else assignment for assignment in assignments]

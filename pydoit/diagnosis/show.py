@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydoit.diagnosis.diagnose import Diagnosis
 from pydoit.diagnosis.facts import Facts
-from pydoit.diagnosis.finding import OPTIMIZED, Evidence, Finding
+from pydoit.diagnosis.finding import Evidence, Finding, shown
 from pydoit.diagnosis.loop import Loop
 from pydoit.text_table import text_table
 
@@ -30,7 +28,7 @@ def loop_text(recipe: str, loop: Loop) -> str:
         rows = [
             (
                 f"{trial.finding.bottleneck}: {trial.finding.kind}",
-                shown(trial.assignments),
+                " ".join(shown(trial.assignments)),
                 trial.ratio.text if trial.ratio else "",
                 trial.outcome,
             )
@@ -39,7 +37,7 @@ def loop_text(recipe: str, loop: Loop) -> str:
         lines += ["", text_table(("finding", "change", "time", "verdict"), rows).rstrip()]
     lines += [f"the bottleneck moved: {move}" for move in loop.moves]
     if loop.kept:
-        lines += ["", "put into the recipe:", *(f"  {shown([assignment])}" for assignment in loop.kept)]
+        lines += ["", "put into the recipe:", *(f"  {assignment}" for assignment in loop.kept)]
     return "\n".join([*lines, "", _findings(loop.last)])
 
 
@@ -72,7 +70,7 @@ def _finding(number: int, finding: Finding) -> str:
     lines = [f"{number}. {finding.bottleneck}, {finding.kind}: {finding.title}{gain}"]
     lines += [f"   {_evidence(item)}" for item in finding.evidence]
     lines += [f"   change: {finding.change}"]
-    lines += [f"   try: {shown(chosen)}" for chosen in finding.assignments]
+    lines += [f"   try: {' '.join(shown(chosen))}" for chosen in finding.assignments]
     return "\n".join(lines) + "\n"
 
 
@@ -82,8 +80,3 @@ def _evidence(item: Evidence) -> str:
         f" (threshold {item.threshold:g}{': ' + item.source if item.source else ''})" if item.threshold is not None else ""
     )
     return f"{item.name}: {value}{against}"
-
-
-def shown(assignments: Sequence[str]) -> str:
-    """Assignments as they would stand in the recipe; the preset by its name."""
-    return " ".join('passes.preset="O2"' if assignment == OPTIMIZED else assignment for assignment in assignments)

@@ -119,9 +119,9 @@ def _diagnosis(report: dict[str, Any]) -> dict[str, Any]:
             {"class": "compute", "kind": "unvectorized", "kernel": first, "title": f"{first} runs mostly in scalar code",
              "evidence": [{"name": "share of the work in vectors", "value": 0.08, "unit": "", "threshold": 0.5, "source": "loops of the scheduled TIR"},
                           {"name": "time", "value": 3.9, "unit": "ms", "threshold": None, "source": "median of 15 traced runs"}],
-             "change": "Search a schedule for it, or let oneDNN compute it.", "assignments": ['kernels.conv2d="onednn"', "tune.trials=64"], "gain_ms": 2.4},
+             "change": "Search a schedule for it, or let oneDNN compute it.", "assignments": [['kernels.conv2d="onednn"', 'kernels.matmul="onednn"'], ["tune.trials=64"]], "gain_ms": 2.4},
             {"class": "memory", "kind": "layout", "kernel": None, "title": "Copies between layouts take 9 % of the time", "evidence": [],
-             "change": "Add ConvertLayout to the passes.", "assignments": ['passes.preset="O3"'], "gain_ms": None},
+             "change": "Add ConvertLayout to the passes.", "assignments": [['passes.preset="O3"']], "gain_ms": None},
         ],
     }  # fmt: skip
 
@@ -177,7 +177,7 @@ def hostile_report() -> dict[str, Any]:
     report["recipe_values"] = {name: {"value": name, "list": list(HOSTILE[:3])} for name in HOSTILE}
     report["environment"]["tools"] = {name: name for name in HOSTILE}
     for finding in report["diagnosis"]["findings"]:
-        finding.update(title=HOSTILE[0], change=HOSTILE[1], assignments=[HOSTILE[2]], kernel=HOSTILE[3])
+        finding.update(title=HOSTILE[0], change=HOSTILE[1], assignments=[[HOSTILE[2]]], kernel=HOSTILE[3])
     report["peers"][0]["peer"], report["previous"]["changed"] = HOSTILE[0], HOSTILE[1]
     return report
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
+from pydoit.diagnosis.finding import shown
 from pydoit.report.blocks import Evidence, Finding, Findings, Paragraph, Reason, Section
 from pydoit.report.numbers import NONE, milliseconds, relative, shortened, signed, significant
 from pydoit.report.reading import number, part, parts
@@ -12,6 +14,7 @@ from pydoit.report.status import sentence
 
 MOST = 40
 """Findings that the page shows; report.json has all."""
+NO_DIAGNOSIS = "No diagnosis: it needs a profile, and this machine's ceilings, which `doit doctor --calibrate` measures once."
 
 
 def findings(report: Mapping[str, Any]) -> Section:
@@ -27,7 +30,7 @@ def findings(report: Mapping[str, Any]) -> Section:
         if len(found) > MOST:
             blocks.append(Reason(f"{len(found) - MOST} more are in report.json."))
     else:
-        blocks.append(Reason("Nothing was found." if diagnosis else "No diagnosis is in this report: it needs a profile."))
+        blocks.append(Reason("Nothing was found." if diagnosis else NO_DIAGNOSIS))
     return Section("findings", "Findings", blocks)
 
 
@@ -40,9 +43,15 @@ def _finding(item: Mapping[str, Any], report: Mapping[str, Any]) -> Finding:
         label=f"{label} · {shortened(kernel, 60)}" if kernel else label,
         gain=gain(item, report),
         change=sentence(shortened(item.get("change") or "", 1000)),
-        assignments=[shortened(text, 200) for text in assignments] if isinstance(assignments, list) else [],
+        assignments=[_options(change) for change in assignments] if isinstance(assignments, list) else [],
         evidence=[_evidence(each) for each in parts(item.get("evidence"))],
     )
+
+
+def _options(change: Any) -> str:
+    """A change of the recipe as options of a command: one assignment, or several that belong together."""
+    together = change if isinstance(change, list) else [change]
+    return " ".join(f"--set {quote(shortened(text, 200))}" for text in shown([str(item) for item in together]))
 
 
 def gain(item: Mapping[str, Any], report: Mapping[str, Any]) -> str:
@@ -50,6 +59,8 @@ def gain(item: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     saved = number(item.get("gain_ms"))
     if saved is None:
         return ""
+    if item.get("class") == "compile":
+        return f"up to {milliseconds(saved)} of a build"
     median = number(part(report, "profile", "latency_ms").get("median"))
     share = relative(median - saved, median) if median else None
     return f"up to {milliseconds(saved)}" + (f" ({signed(share)})" if share is not None else "")
