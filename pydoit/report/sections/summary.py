@@ -103,7 +103,8 @@ def _build(report: Mapping[str, Any]) -> Card:
     if cached:
         notes.append(f"{len(cached)} from the cache, which took {seconds(saved)} once")
     others = [f"{stage.get('name')} {stage.get('status')}" for stage in stages if stage not in [*ran, *cached]]
-    return Card("Build", seconds(sum(amount(stage.get("seconds")) for stage in ran)), [*notes, *others])
+    time = seconds(sum(amount(stage.get("seconds")) for stage in ran)) if ran else "nothing ran"
+    return Card("Build", time, [*notes, *others])
 
 
 def _device(report: Mapping[str, Any]) -> str:
