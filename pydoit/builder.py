@@ -22,9 +22,11 @@ from pydoit.store import Entry, Store
 from pydoit.workspace import Workspace
 
 if TYPE_CHECKING:
+    from pydoit.bundle.adopted import Adopted
     from pydoit.remote import RemoteCache
 
 FROM_REMOTE = "from the remote cache"
+FROM_BUNDLE = "from a bundle"
 READ_IN_PLACE = "read in place"
 Tick = Callable[[float, str], None]
 Gates = Sequence[Mapping[str, Any]]
@@ -34,12 +36,13 @@ class Builder:
     """The stages of one command over one store; results are kept by (recipe, stage)."""
 
     def __init__(self, workspace: Workspace, store: Store, history: History, afresh: frozenset[str],
-                 remote: RemoteCache | None = None) -> None:  # fmt: skip
+                 remote: RemoteCache | None = None, adopted: Adopted | None = None) -> None:  # fmt: skip
         self.workspace = workspace
         self.store = store
         self.history = history
         self.afresh = afresh
         self.remote = remote
+        self.adopted = adopted
         self.committed: list[Entry] = []
         self.results: dict[tuple[str, str], Result] = {}
         self.locked: dict[str, Mapping[str, str]] = {}
@@ -65,10 +68,13 @@ class Builder:
             return self._local_result(node, key, document)
         entry = self.store.lookup(key)
         if entry is not None:
-            return self._found(node, entry)
+            return self.found(node, entry)
+        entry = self.adopted.find(node.recipe, node.stage, key) if self.adopted is not None else None
+        if entry is not None:
+            return self.found(node, entry, _from_bundle(entry, document))
         entry = self.remote.peek(key) if self.remote is not None else None
         if entry is not None:
-            return replace(self._found(node, entry), status="restored", reason=FROM_REMOTE)
+            return replace(self.found(node, entry), status="restored", reason=FROM_REMOTE)
         lacking = _lacking(node)
         return Result(node.stage, "deferred", key, document, reason=lacking) if lacking else None
 
@@ -135,7 +141,7 @@ class Builder:
         with self.store.key_lock(key, waiting):
             entry = self.store.lookup(key)
             if entry is not None and node.stage not in self.afresh:
-                return self._found(node, entry, "built by another build meanwhile")
+                return self.found(node, entry, "built by another build meanwhile")
             return self._fetch(node, key, tick) or self._work(node, key, document, tick)
 
     def _fetch(self, node: Node, key: str, tick: Tick) -> Result | None:
@@ -144,7 +150,7 @@ class Builder:
             return None
         with machine.working(lambda seconds: tick(seconds, "waiting for a measurement on this machine")):
             entry = self.remote.fetch(key)
-        return replace(self._found(node, entry), status="restored", reason=FROM_REMOTE) if entry is not None else None
+        return replace(self.found(node, entry), status="restored", reason=FROM_REMOTE) if entry is not None else None
 
     def _work(self, node: Node, key: str, document: dict[str, Any], tick: Tick) -> Result:
         lacking = _lacking(node)
@@ -167,7 +173,7 @@ class Builder:
                 raise StageError("an input changed while it was read; build again")
             entry = self.store.commit(key, node.stage, document, out, measurements, outcome.seconds)
         self.committed.append(entry)
-        return replace(self._found(node, entry), status="built", reason=self._why(node, document))
+        return replace(self.found(node, entry), status="built", reason=self._why(node, document))
 
     def _why(self, node: Node, document: dict[str, Any]) -> str:
         if node.stage in self.afresh:
@@ -198,6 +204,8 @@ class Builder:
             view.mkdir(parents=True)
             result = self.results[node.recipe, stage]
             for name, file in select(result.files, patterns).items():
+                if not file.path.exists():
+                    raise StageError(f"{stage}'s {name} is not in the store, only its digest is known; unpack the bundle again")
                 link = view / name
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(file.path)
@@ -205,7 +213,8 @@ class Builder:
                 (view / "model").mkdir(exist_ok=True)
         return inputs | dict(node.files)
 
-    def _found(self, node: Node, entry: Entry, reason: str = "") -> Result:
+    def found(self, node: Node, entry: Entry, reason: str = "") -> Result:
+        """The result that a stored entry, or one from elsewhere, gives the stage."""
         self.store.touch(entry.key)
         files = {name: File(self.store.blob_path(blob.sha256), blob.sha256) for name, blob in entry.outputs.items()}
         files |= self._local_as_model(node)
@@ -223,6 +232,10 @@ class Builder:
     def _local_as_model(self, node: Node) -> dict[str, File]:
         stats = self.store.stats
         return {f"model/{name}": File(path.resolve(), stats.digest(path)) for name, path in self._local_files(node).items()}
+
+    def lacks(self, node: Node) -> str:
+        """What this machine lacks to run the stage; empty when it can."""
+        return _lacking(node)
 
     def is_partial(self, node: Node) -> bool:
         """Whether the node does without an upstream stage that cannot run here."""
@@ -282,6 +295,14 @@ class Builder:
         from pydoit.regression.guard import regressions
 
         return regressions(self.workspace, self.store, node.recipe, result.files, bounds)
+
+
+def _from_bundle(entry: Entry, document: Mapping[str, Any]) -> str:
+    """Why an entry under another key is a hit: how the machine that made it differs."""
+    from pydoit.bundle.adopted import made_by
+
+    made = "; ".join(str(change) for change in made_by(entry.document, document))
+    return f"{FROM_BUNDLE}: {made}" if made else FROM_BUNDLE
 
 
 def _lacking(node: Node) -> str:

@@ -92,12 +92,19 @@ def read_table(path: Path, label: str, max_bytes: int = MAX_BYTES) -> tuple[Tabl
         size = path.stat().st_size
         if size > max_bytes:
             raise RecipeError(f"{label}:1: file: {size:,} bytes is too large; it may have at most {max_bytes:,}")
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise RecipeError(f"{label}:{line}: file: not UTF-8 text; save the file as UTF-8") from None
+        data = path.read_bytes()
     except OSError as error:
         raise RecipeError(f"{label}:1: file: cannot be read ({error.strerror}); check its path and rights") from None
+    return read_text_table(data, label)
+
+
+def read_text_table(data: bytes, label: str) -> tuple[Table, str]:
+    """Parse the bytes of a TOML file; every fault is a one-line `RecipeError`."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise RecipeError(f"{label}:{line}: file: not UTF-8 text; save the file as UTF-8") from None
     try:
         return tomli.loads(text), text
     except tomli.TOMLDecodeError as error:

@@ -54,7 +54,7 @@ SOURCE_KEYS = ("path", "revision", "sha256")
 
 def resolve(workspace: Workspace, address: str, sets: Sequence[str] = (), pins: Pins = NO_PINS) -> Resolved:
     """Load `NAME` or `NAME@VARIANT`; `RecipeError` with a line for each fault."""
-    document = _open(workspace, address, sets)
+    document = read_document(workspace, address, sets)
     _pin_source(document, pins)
     remembered = workspace.state / "resolved" / f"{address}.json"
     token = _token(workspace, document, pins.native)
@@ -69,10 +69,11 @@ def resolve(workspace: Workspace, address: str, sets: Sequence[str] = (), pins: 
 
 def describe(workspace: Workspace, address: str) -> str:
     """The recipe's one line for lists; the file is read, its values are not checked."""
-    return str(_open(workspace, address, ()).values.get("description", ""))
+    return str(read_document(workspace, address).values.get("description", ""))
 
 
-def _open(workspace: Workspace, address: str, sets: Sequence[str]) -> Document:
+def read_document(workspace: Workspace, address: str, sets: Sequence[str] = ()) -> Document:
+    """The merged values of `NAME` or `NAME@VARIANT` with the files that they come from."""
     name, at, variant = (address, "", "") if address in workspace.recipe_files else address.partition("@")
     if at and not NAME.fullmatch(variant):
         raise UserError(f"{address!r} is not a recipe; write NAME or NAME@VARIANT")

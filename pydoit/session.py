@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydoit import machine
 from pydoit.builder import Builder, Tick
+from pydoit.bundle.adopted import Adopted
 from pydoit.errors import ModelBuildError
 from pydoit.history import History
 from pydoit.nodes import Node
@@ -68,6 +69,11 @@ class Session:
         return History(self.workspace.state)
 
     @cached_property
+    def adopted(self) -> Adopted:
+        """What bundles brought for stages of this workspace."""
+        return Adopted(self.workspace.state)
+
+    @cached_property
     def remote(self) -> RemoteCache | None:
         """The remote cache; None while none is configured."""
         settings = self.workspace.remote
@@ -79,7 +85,7 @@ class Session:
 
     @cached_property
     def builder(self) -> Builder:
-        return Builder(self.workspace, self.store, self.history, self.options.afresh, self.remote)
+        return Builder(self.workspace, self.store, self.history, self.options.afresh, self.remote, self.adopted)
 
     def send(self) -> None:
         """Send what this command built to the remote cache, where builds do that; it never fails."""

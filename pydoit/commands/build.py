@@ -107,7 +107,7 @@ class Build(Run):  # type: ignore[misc]
         chosen = names or list(workspace.settings.default)
         if not chosen:
             raise UserError("nothing to build; name a recipe, or list some as `default = [...]` in modelbuild.toml")
-        stages = self.only or _stages(options["stages"])
+        stages = self.only or chosen_stages(options["stages"])
         pins: dict[str, Pins] = {}
         if options["locked"] or options["frozen"]:
             from pydoit.lockfile.file import require_lock
@@ -227,7 +227,8 @@ def _figures(results: dict[str, Result]) -> list[str]:
     return figures
 
 
-def _stages(text: str) -> tuple[str, ...]:
+def chosen_stages(text: str) -> tuple[str, ...]:
+    """The stages of `--stages`, all without it; `UserError` for an unknown one."""
     chosen = tuple(name.strip() for name in text.split(",")) if text else ()
     for name in chosen:
         if name not in STAGES:

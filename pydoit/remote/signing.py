@@ -38,20 +38,21 @@ class Trust:
 
     def seal(self, entry: Mapping[str, Any]) -> bytes:
         """The entry with a signature over its canonical bytes, as it lies on the remote."""
-        return canonical({"schema": SCHEMA, "entry": entry, "signature": self._sign(CONTEXT + canonical(entry))})
+        return canonical({"schema": SCHEMA, "entry": entry, "signature": self.sign(CONTEXT + canonical(entry))})
 
     def unseal(self, data: bytes) -> Any:
         """The entry, when a trusted key signed it; None for anything else, whatever it is."""
         try:
             value = json.loads(data)
             signed = CONTEXT + canonical(value["entry"])
-            if value["schema"] == SCHEMA and self._is_trusted(value["signature"], signed):
+            if value["schema"] == SCHEMA and self.is_trusted(value["signature"], signed):
                 return value["entry"]
         except (ValueError, KeyError, TypeError, RecursionError):
             pass  # not an entry: a miss like one that a stranger signed
         return None
 
-    def _sign(self, data: bytes) -> dict[str, str]:
+    def sign(self, data: bytes) -> dict[str, str]:
+        """A signature of `data`; ask `can_sign` first."""
         if self.signing_key is not None:
             key = private_key(self.signing_key)
             return {
@@ -62,12 +63,16 @@ class Trust:
         assert self.secret is not None
         return {"algorithm": "hmac-sha256", "value": hmac.digest(self.secret, data, "sha256").hex()}
 
-    def _is_trusted(self, signature: Mapping[str, Any], data: bytes) -> bool:
-        value = bytes.fromhex(signature["value"])
-        if signature["algorithm"] == "hmac-sha256":
-            return self.secret is not None and hmac.compare_digest(value, hmac.digest(self.secret, data, "sha256"))
-        key = bytes.fromhex(signature["key"])
-        return signature["algorithm"] == "ed25519" and key in self.public_keys and verifies(key, value, data)
+    def is_trusted(self, signature: Any, data: bytes) -> bool:
+        """Whether `signature` is one of `data` by a trusted key; False for anything that is no signature."""
+        try:
+            value = bytes.fromhex(signature["value"])
+            if signature["algorithm"] == "hmac-sha256":
+                return self.secret is not None and hmac.compare_digest(value, hmac.digest(self.secret, data, "sha256"))
+            key = bytes.fromhex(signature["key"])
+            return signature["algorithm"] == "ed25519" and key in self.public_keys and verifies(key, value, data)
+        except (ValueError, KeyError, TypeError):
+            return False
 
 
 def read_trust(trusted_keys: Iterable[str], environment: Mapping[str, str] = os.environ) -> Trust:
