@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +17,9 @@ from pydoit.keys import Change, changes, pretty
 from pydoit.results import Result
 
 SCHEMA = 1
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+LEFT_SECONDS = 3600.0
+"""Age of a temporary file that nobody writes any more."""
 
 
 class History:
@@ -67,6 +72,19 @@ def _encode(result: Result, before: Mapping[str, Any]) -> dict[str, Any]:
         "reason": reason, "because": because, "measurements": dict(result.measurements),
         "files": {name: file.sha256 for name, file in result.files.items()},
     }  # fmt: skip
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is one that is being written, here or by another command, and will be renamed."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def sweep(folder: Path) -> None:
+    """Remove temporary files in `folder` that a killed process left there."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(".*.tmp"):
+            if is_temporary(path.name) and time.time() - path.stat().st_mtime > LEFT_SECONDS:
+                path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydoit.digest import StatCache
 from pydoit.errors import StoreError
+from pydoit.history import is_temporary
 from pydoit.results import File
 from pydoit.store import Entry, Store
 
@@ -50,6 +51,6 @@ def _strangers(folder: Path, files: Mapping[str, object]) -> list[Path]:
         for name in names:
             path = Path(parent, name)
             relative = path.relative_to(folder).as_posix()
-            if relative not in files and relative not in REPORTS:
+            if relative not in files and relative not in REPORTS and not is_temporary(name):
                 found.append(path)
     return found

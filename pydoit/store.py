@@ -18,8 +18,11 @@ from pydoit.digest import StatCache, hash_file
 from pydoit.errors import StoreError
 from pydoit.keys import canonical, digest_of
 from pydoit.locks import locked, try_locked
+from pydoit.machine import host_identity
 
 STORE_SCHEMA = 1
+FOREIGN_SECONDS = 86400.0
+"""Age from which a temporary folder of another machine is taken for left behind."""
 
 
 def blob_name(sha256: str) -> str:
@@ -156,15 +159,13 @@ class Store:
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
+        with self.scratch() as folder:  # not beside the target: what a killed process leaves there is swept
+            temporary = folder / path.name
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def restore(self, entry: Entry, name: str, destination: Path) -> None:
         """Copy one output file out (a reflink where the file system can), checking its bytes on the way."""
@@ -211,7 +212,7 @@ class Store:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A temporary folder on the store's file system; swept by a later build when this process dies."""
-        folder = self.root / "tmp" / uuid.uuid4().hex
+        folder = self.root / "tmp" / f"{host_identity()}-{uuid.uuid4().hex}"
         try:
             folder.mkdir(parents=True)
         except OSError as error:
@@ -231,11 +232,17 @@ class Store:
             time.sleep(0.01)
 
     def sweep(self) -> int:
-        """Remove temporary folders whose owner is gone; returns how many."""
+        """Remove temporary folders whose owner is gone; returns how many.
+
+        Locks of another machine may not show here, so its folders must be old too.
+        """
         removed = 0
         for folder in self.root.glob("tmp/*"):
+            age = _age_seconds(folder)
+            if not folder.name.startswith(host_identity()) and age < FOREIGN_SECONDS:
+                continue
             with try_locked(folder / "owner.lock") as free:
-                if free or (not (folder / "owner.lock").exists() and _age_seconds(folder) > 60):
+                if free or (not (folder / "owner.lock").exists() and age > 60):
                     shutil.rmtree(folder, ignore_errors=True)
                     removed += 1
         return removed
