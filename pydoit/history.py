@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pydoit.errors import StoreError
-from pydoit.keys import Change, changes, pretty
+from pydoit.keys import Change, changes, parse_json, pretty
 from pydoit.results import Result
 
 SCHEMA = 1
@@ -37,7 +36,7 @@ class History:
         """Stage -> what was recorded of it; empty when the recipe was never built here."""
         if recipe not in self._read:
             try:
-                record = json.loads(self._path(recipe).read_bytes())
+                record = parse_json(self._path(recipe).read_bytes())
                 self._read[recipe] = dict(record["stages"]) if record["schema"] == SCHEMA else {}
             except (OSError, ValueError, KeyError, TypeError):
                 self._read[recipe] = {}

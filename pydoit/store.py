@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 from pydoit.digest import StatCache, hash_file
 from pydoit.errors import StoreError
-from pydoit.keys import canonical, digest_of
+from pydoit.keys import canonical, digest_of, parse_json
 from pydoit.locks import locked, try_locked
 from pydoit.machine import host_identity
 
@@ -84,7 +83,7 @@ class Store:
         """
         path = self.entry_path(key)
         try:
-            entry = decode_entry(key, json.loads(path.read_bytes()))
+            entry = decode_entry(key, parse_json(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -117,7 +116,7 @@ class Store:
                seconds: float) -> Entry:  # fmt: skip
         """Move the files below `out` into the store and write the entry; the entry is the last thing written."""
         try:
-            outputs = {path.relative_to(out).as_posix(): self._add(path) for path in sorted(out.rglob("*")) if path.is_file()}
+            outputs = {path.relative_to(out).as_posix(): self._add(path) for path in _files(out)}
             entry = Entry(key, stage, document, outputs, measurements, round(seconds, 3))
         except OSError as error:
             raise store_error(error, self.root) from error
@@ -246,6 +245,15 @@ class Store:
                     shutil.rmtree(folder, ignore_errors=True)
                     removed += 1
         return removed
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files below `folder`; StoreError for a link, whose target would change behind the store's back."""
+    found = sorted(folder.rglob("*"))
+    for path in found:
+        if path.is_symlink():
+            raise StoreError(f"a stage made a link, {path.relative_to(folder).as_posix()!r}; let it write a file instead")
+    return [path for path in found if path.is_file()]
 
 
 def _age_seconds(path: Path) -> float:

@@ -154,7 +154,7 @@ class Layer:
                 return super().write(data)
 
         def opened(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
-            if file == BOOT_ID and layer.plan.get("host"):
+            if str(file) == BOOT_ID and layer.plan.get("host"):
                 return io.StringIO(layer.plan["host"])
             layer.meet("open to write" if set(mode) & set("wax+") else "open", file)
             if mode == "wb" and not arguments and str(file).startswith(layer.roots):
