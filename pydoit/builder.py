@@ -15,18 +15,19 @@ from pydoit.history import History
 from pydoit.keys import Change, changes, digest_of
 from pydoit.locks import locked
 from pydoit.nodes import Documents, Node, select
-from pydoit.process import Outcome, make_job, run_worker
+from pydoit.process import make_job, measured_alone, run_in_turn
 from pydoit.results import File, Result
-from pydoit.stages import MEASURING
-from pydoit.store import Entry, Store
+from pydoit.store import Entry, Store, decode_entry
 from pydoit.workspace import Workspace
 
 if TYPE_CHECKING:
     from pydoit.bundle.adopted import Adopted
+    from pydoit.farm.executor import Farm
     from pydoit.remote import RemoteCache
 
 FROM_REMOTE = "from the remote cache"
-FROM_BUNDLE = "from a bundle"
+FROM_ELSEWHERE = "from another machine"
+ON_CLUSTER = "on the cluster"
 READ_IN_PLACE = "read in place"
 Tick = Callable[[float, str], None]
 Gates = Sequence[Mapping[str, Any]]
@@ -36,13 +37,15 @@ class Builder:
     """The stages of one command over one store; results are kept by (recipe, stage)."""
 
     def __init__(self, workspace: Workspace, store: Store, history: History, afresh: frozenset[str],
-                 remote: RemoteCache | None = None, adopted: Adopted | None = None) -> None:  # fmt: skip
+                 remote: RemoteCache | None = None, adopted: Adopted | None = None,
+                 farm: Farm | None = None) -> None:  # fmt: skip
         self.workspace = workspace
         self.store = store
         self.history = history
         self.afresh = afresh
         self.remote = remote
         self.adopted = adopted
+        self.farm = farm
         self.committed: list[Entry] = []
         self.results: dict[tuple[str, str], Result] = {}
         self.locked: dict[str, Mapping[str, str]] = {}
@@ -71,11 +74,11 @@ class Builder:
             return self.found(node, entry)
         entry = self.adopted.find(node.recipe, node.stage, key) if self.adopted is not None else None
         if entry is not None:
-            return self.found(node, entry, _from_bundle(entry, document))
+            return self.found(node, entry, _from_elsewhere(entry, document))
         entry = self.remote.peek(key) if self.remote is not None else None
         if entry is not None:
             return replace(self.found(node, entry), status="restored", reason=FROM_REMOTE)
-        lacking = _lacking(node)
+        lacking = self.lacks(node) if self.farm is None else ""
         return Result(node.stage, "deferred", key, document, reason=lacking) if lacking else None
 
     def identify(self, node: Node) -> tuple[dict[str, Any] | None, str | None]:
@@ -153,7 +156,11 @@ class Builder:
         return replace(self.found(node, entry), status="restored", reason=FROM_REMOTE) if entry is not None else None
 
     def _work(self, node: Node, key: str, document: dict[str, Any], tick: Tick) -> Result:
-        lacking = _lacking(node)
+        if self.farm is not None and node.stage != "fetch":
+            found = self._on_farm(self.farm, node, key, document, tick)
+            if found is not None:
+                return found
+        lacking = self.lacks(node)
         if lacking:
             return Result(node.stage, "deferred", key, document, reason=lacking)
         with self.store.scratch() as folder:
@@ -161,7 +168,7 @@ class Builder:
             out = folder / "out"
             out.mkdir()
             job = make_job(node.module, node.spec, inputs, out, self.workspace.root)
-            outcome = self._run(node, job, folder, tick)
+            outcome = run_in_turn(job, measured_alone(node.stage, node.spec), folder, self.log(node), tick)
             status, reason = outcome.result["status"], outcome.result.get("reason", "")
             measurements = outcome.result.get("measurements", {})
             if status == "deferred":
@@ -175,20 +182,40 @@ class Builder:
         self.committed.append(entry)
         return replace(self.found(node, entry), status="built", reason=self._why(node, document))
 
+    def _on_farm(self, farm: Farm, node: Node, key: str, document: dict[str, Any], tick: Tick) -> Result | None:
+        """What the cluster makes of the stage; None where it, or the way there, fails, so that it is done here."""
+        from pydoit.bundle.adopted import Adoption, differences
+        from pydoit.farm.cluster import ClusterError
+        from pydoit.remote.transport import RemoteError
+
+        try:
+            lacking = farm.lacking(node)
+            if lacking:
+                return Result(node.stage, "deferred", key, document, reason=lacking) if self.lacks(node) else None
+            answer = farm.run(node, document, self._read_files(node), tick)
+        except (ClusterError, RemoteError) as error:
+            tick(0.0, f"not on the cluster: {error}")
+            return None
+        self.log(node).parent.mkdir(parents=True, exist_ok=True)
+        self.log(node).write_text(answer.log)
+        if answer.entry is None:
+            measured = answer.measurements or {}
+            return Result(node.stage, answer.status, key, document, {}, measured, answer.seconds, answer.reason)
+        entry = decode_entry(str(answer.entry["key"]), answer.entry)
+        if differences(entry.document, document) or self.identify(node)[1] != key:
+            raise StageError("an input changed while the cluster worked; build again")
+        self.store.write_entry(entry)
+        if entry.key != key and self.adopted is not None:
+            self.adopted.add(node.recipe, {node.stage: Adoption(key, entry)})
+        self.committed.append(entry)
+        return replace(self.found(node, entry), status="built", reason=f"{ON_CLUSTER}: {self._why(node, document)}")
+
     def _why(self, node: Node, document: dict[str, Any]) -> str:
         if node.stage in self.afresh:
             return "asked for afresh"
         reasons = self.history.reasons(node.recipe, node.stage, document)
         shown = "; ".join(str(reason) for reason in reasons[:3])
         return shown + (f"; and {len(reasons) - 3} more" if len(reasons) > 3 else "") or "its output was not in the store"
-
-    def _run(self, node: Node, job: dict[str, Any], folder: Path, tick: Tick) -> Outcome:
-        def waiting(seconds: float) -> None:
-            tick(seconds, "waiting for a measurement on this machine" if not alone else "waiting to measure alone")
-
-        alone = node.stage in MEASURING or job["spec"].get("on_miss") == "tune"
-        with machine.measuring(waiting) if alone else machine.working(waiting):
-            return run_worker(job, folder, self.log(node), tick)
 
     def log(self, node: Node) -> Path:
         """Where the worker's output goes."""
@@ -197,21 +224,28 @@ class Builder:
     def lay_out(self, node: Node, folder: Path) -> dict[str, Path]:
         """Views of the inputs, as folders of links: a stage sees the files that its key names, and no others."""
         inputs: dict[str, Path] = {}
-        for stage, patterns in node.reads.items():
-            if self._is_left_out(node, stage):
-                continue
+        for stage, files in self._read_files(node).items():
             view = inputs[stage] = folder / stage
             view.mkdir(parents=True)
-            result = self.results[node.recipe, stage]
-            for name, file in select(result.files, patterns).items():
-                if not file.path.exists():
-                    raise StageError(f"{stage}'s {name} is not in the store, only its digest is known; unpack the bundle again")
+            for name, file in files.items():
                 link = view / name
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(file.path)
             if stage == "fetch":
                 (view / "model").mkdir(exist_ok=True)
         return inputs | dict(node.files)
+
+    def _read_files(self, node: Node) -> dict[str, dict[str, File]]:
+        """Upstream stage -> the files of its output that the stage reads; StageError where only their digests are known."""
+        found = {}
+        for stage, patterns in node.reads.items():
+            if not self._is_left_out(node, stage):
+                found[stage] = select(self.results[node.recipe, stage].files, patterns)
+        for stage, files in found.items():
+            for name, file in files.items():
+                if not file.path.exists():
+                    raise StageError(f"{stage}'s {name} is not in the store, only its digest is known; unpack the bundle again")
+        return found
 
     def found(self, node: Node, entry: Entry, reason: str = "") -> Result:
         """The result that a stored entry, or one from elsewhere, gives the stage."""
@@ -241,7 +275,11 @@ class Builder:
 
     def lacks(self, node: Node) -> str:
         """What this machine lacks to run the stage; empty when it can."""
-        return _lacking(node)
+        if node.stage not in ("verify", "profile"):
+            return ""
+        from pydoit import target
+
+        return target.lacking(node.stage, node.spec)
 
     def is_partial(self, node: Node) -> bool:
         """Whether the node does without an upstream stage that cannot run here."""
@@ -303,25 +341,12 @@ class Builder:
         return regressions(self.workspace, self.store, node.recipe, result.files, bounds)
 
 
-def _from_bundle(entry: Entry, document: Mapping[str, Any]) -> str:
+def _from_elsewhere(entry: Entry, document: Mapping[str, Any]) -> str:
     """Why an entry under another key is a hit: how the machine that made it differs."""
     from pydoit.bundle.adopted import made_by
 
     made = "; ".join(str(change) for change in made_by(entry.document, document))
-    return f"{FROM_BUNDLE}: {made}" if made else FROM_BUNDLE
-
-
-def _lacking(node: Node) -> str:
-    """What this machine lacks to run the stage; empty when it can."""
-    if node.stage not in ("verify", "profile"):
-        return ""
-    from pydoit import target
-
-    given = node.spec["target"] if "target" in node.spec else node.spec["model"]["target"]
-    wanted = target.ResolvedTarget.model_validate(given)
-    if target.runs_here(wanted):
-        return ""
-    return f"needs a {'GPU' if wanted.kind == 'cuda' else 'CPU'} that runs {wanted.arch} code"
+    return f"{FROM_ELSEWHERE}: {made}" if made else FROM_ELSEWHERE
 
 
 def _text(error: Exception) -> str:

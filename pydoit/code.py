@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from pydoit.digest import hash_bytes
+from pydoit.digest import hash_bytes, walk
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -62,8 +63,16 @@ class CodeDigests:
         if (base / "__init__.py").is_file():
             if base in (self.root, self.root / "stages") and self.package:
                 return [base / "__init__.py"]
-            return [path for path in sorted(base.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+            found = (place / name for place, _, names in walk(base) for name in names)
+            return sorted(path for path in found if path.is_file() and path.suffix != ".pyc")
         return []
+
+
+def with_packages(root: Path, names: Iterable[str]) -> set[str]:
+    """The files of modules below `root`, with the `__init__.py` of every package that they lie in."""
+    found = set(names)
+    parents = {parent / "__init__.py" for name in found for parent in Path(name).parents}
+    return found | {path.as_posix() for path in parents if (root / path).is_file()}
 
 
 _STATEMENT = re.compile(

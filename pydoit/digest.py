@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydoit.errors import UserError
@@ -92,6 +93,17 @@ class StatCache:
         return self._connection
 
 
+def walk(folder: Path, *, follow: bool = False) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """`os.walk` in a stable order that raises OSError for a folder it cannot read; it and rglob would leave it out silently."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=follow):
+        folders.sort()
+        yield Path(place), folders, sorted(names)
+
+
 def files_below(path: Path, label: str) -> dict[str, Path]:
     """The files of a model by relative name; a single file stands under its own name."""
     if path.is_file():
@@ -99,10 +111,10 @@ def files_below(path: Path, label: str) -> dict[str, Path]:
     if not path.is_dir():
         raise UserError(f"{label}: there is no such file or folder; check the path")
     found: dict[str, Path] = {}
-    for folder, folders, names in os.walk(path, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-        for name in sorted(names):
+    for folder, folders, names in walk(path, follow=True):
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        for name in names:
             if not name.startswith("."):
-                file = Path(folder, name)
+                file = folder / name
                 found[file.relative_to(path).as_posix()] = file
     return found

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydoit import machine
+from pydoit.stages import MEASURING
 from pydoit.tools import worker_environment
 from pydoit.worker import PROGRESS_VARIABLE
 
@@ -60,6 +62,26 @@ def run_worker(job: dict[str, Any], folder: Path, log: Path, tick: Callable[[flo
         return Outcome(json.loads((folder / "result.json").read_bytes()), seconds)
     except (OSError, ValueError):
         return Outcome({"status": "failed", "reason": _ending(process.returncode)}, seconds)
+
+
+def measured_alone(stage: str, spec: Mapping[str, Any]) -> bool:
+    """Whether other work on the machine would distort what the stage measures."""
+    return stage in MEASURING or spec.get("on_miss") == "tune"
+
+
+def run_in_turn(job: dict[str, Any], alone: bool, folder: Path, log: Path, tick: Callable[[float, str], None]) -> Outcome:
+    """`run_worker` when it is its turn on this machine."""
+
+    def waiting(seconds: float) -> None:
+        tick(seconds, "waiting to measure alone" if alone else "waiting for a measurement on this machine")
+
+    with machine.measuring(waiting) if alone else machine.working(waiting):
+        return run_worker(job, folder, log, tick)
+
+
+def is_stopping() -> bool:
+    """Whether the command was interrupted."""
+    return _stopping.is_set()
 
 
 def stop_all() -> None:

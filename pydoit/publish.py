@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from pydoit.digest import StatCache
+from pydoit.digest import StatCache, walk
 from pydoit.errors import StoreError
 from pydoit.history import is_temporary
 from pydoit.results import File
@@ -56,9 +55,9 @@ def _refuse_links(folder: Path, names: Iterable[str]) -> None:
 
 def _strangers(folder: Path, files: Mapping[str, object]) -> list[Path]:
     found = []
-    for parent, _, names in os.walk(folder):
+    for parent, _, names in walk(folder):
         for name in names:
-            path = Path(parent, name)
+            path = parent / name
             relative = path.relative_to(folder).as_posix()
             if relative not in files and relative not in REPORTS and not is_temporary(name):
                 found.append(path)

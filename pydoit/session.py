@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydoit import machine
 from pydoit.builder import Builder, Tick
 from pydoit.bundle.adopted import Adopted
-from pydoit.errors import ModelBuildError
+from pydoit.errors import ModelBuildError, UserError
 from pydoit.history import History, sweep
 from pydoit.nodes import Node
 from pydoit.publish import PAGE, REPORT, STATEMENT
@@ -23,6 +23,7 @@ from pydoit.store import Store
 from pydoit.workspace import Workspace
 
 if TYPE_CHECKING:
+    from pydoit.farm.executor import Farm
     from pydoit.remote import RemoteCache
 
 
@@ -84,8 +85,22 @@ class Session:
         return open_remote(settings, self.store, lambda text: self.tell(text), self.options.patience)
 
     @cached_property
+    def farm(self) -> Farm | None:
+        """The cluster that runs the stages; None while they run here. `UserError` where it cannot be used as configured."""
+        chosen = self.workspace.settings.executor
+        if chosen.kind == "local":
+            return None
+        settings = self.workspace.remote
+        if self.remote is None or not settings.writes:
+            raise UserError('[executor] kind = "ray" needs a remote cache with mode = "read-write", through which files travel')
+        from pydoit.farm.executor import Farm
+        from pydoit.farm.ray_cluster import RayCluster
+
+        return Farm(RayCluster(chosen.address), self.remote, settings, self.workspace.root, self.store.stats)
+
+    @cached_property
     def builder(self) -> Builder:
-        return Builder(self.workspace, self.store, self.history, self.options.afresh, self.remote, self.adopted)
+        return Builder(self.workspace, self.store, self.history, self.options.afresh, self.remote, self.adopted, self.farm)
 
     def sweep(self) -> None:
         """Remove what killed processes left in the store and in this workspace."""

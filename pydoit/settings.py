@@ -17,6 +17,8 @@ MAX_SIZE = r"^\d+(\.\d+)?(MB|GB|TB)$"
 PUBLIC_KEY = r"^([0-9a-fA-F]{64}|[A-Za-z0-9+/_-]{43}=)$"
 REMOTE = re.compile(r"file:///[^?#\n]+|(s3|gs|gcs|az|abfs|https?)://[^\s/?#:@]+(:\d+|@[^\s/?#:@]+)?(/[^\s?#@]*)?")
 MODES = ("read", "read-write")
+EXECUTORS = ("local", "ray")
+ADDRESS = r"auto|(ray://)?[A-Za-z0-9._-]+:\d{1,5}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ class RemoteSettings:
 
 
 @dataclass(frozen=True)
+class ExecutorSettings:
+    """Where stages run."""
+
+    kind: str = "local"
+    address: str = "auto"
+
+
+@dataclass(frozen=True)
 class Settings:
     """The values of modelbuild.toml."""
 
@@ -45,6 +55,7 @@ class Settings:
     cache_path: str | None = None
     cache_max_size: str = "50GB"
     remote: RemoteSettings = RemoteSettings()
+    executor: ExecutorSettings = ExecutorSettings()
     peers: str = ""
     """File with measurements of other engines; empty when there is none."""
 
@@ -75,10 +86,12 @@ def read_settings(values: dict[str, Any], text: str) -> Settings:
     A plain file is taken as it is, without loading pydantic; any other goes through the typed form.
     """
     default, cache, report = values.get("default", []), values.get("cache", {}), values.get("report", {})
-    known = {"schema", "default", "cache", "report"}
+    executor = values.get("executor", {})
+    known = {"schema", "default", "cache", "report", "executor"}
     is_plain = set(values) <= known and values.get("schema") == 1 and isinstance(default, list) and _is_plain_report(report)
+    is_plain = is_plain and _is_plain_executor(executor)
     if is_plain and all(isinstance(name, str) for name in default) and _is_plain_cache(cache):
-        return _made(tuple(default), "recipes", "artifacts", cache, report)
+        return _made(Settings(tuple(default)), cache, report, executor)
     from pydantic import ValidationError
 
     from pydoit.validation import faults_of
@@ -88,20 +101,32 @@ def read_settings(values: dict[str, Any], text: str) -> Settings:
         parsed = WorkspaceFile.model_validate(values)
     except ValidationError as error:
         raise RecipeError(*faults_of(error, WorkspaceFile, Layer(FILE_NAME, values, text).where)) from None
-    cache, report = (section.model_dump(exclude_unset=True) for section in (parsed.cache, parsed.report))
-    return _made(parsed.default, parsed.recipes, parsed.artifacts, cache, report)
+    sections = (parsed.cache, parsed.report, parsed.executor)
+    own = Settings(parsed.default, parsed.recipes, parsed.artifacts)
+    return _made(own, *(section.model_dump(exclude_unset=True) for section in sections))
 
 
-def _made(default: tuple[str, ...], recipes: str, artifacts: str, cache: dict[str, Any], report: dict[str, Any]) -> Settings:
-    """Settings of checked values."""
+def _made(own: Settings, cache: dict[str, Any], report: dict[str, Any], executor: dict[str, Any]) -> Settings:
+    """Settings of checked values; `own` holds those outside of sections."""
     remote = RemoteSettings(
         url=cache.get("remote") or "",
         mode=cache.get("mode", "read"),
         trusted_keys=tuple(cache.get("trusted_keys", ())),
         timeout_seconds=float(cache.get("timeout_seconds", 5.0)),
     )
-    peers = report.get("peers") or ""
-    return Settings(default, recipes, artifacts, cache.get("path"), cache.get("max_size", "50GB"), remote, peers)
+    return replace(
+        own, cache_path=cache.get("path"), cache_max_size=cache.get("max_size", "50GB"), remote=remote,
+        executor=ExecutorSettings(**executor), peers=report.get("peers") or "",
+    )  # fmt: skip
+
+
+def _is_plain_executor(executor: Any) -> bool:
+    """Whether [executor] satisfies its typed form, as far as that can be seen without it."""
+    checks: dict[str, Callable[[Any], bool]] = {
+        "kind": lambda value: value in EXECUTORS,
+        "address": lambda value: isinstance(value, str) and re.fullmatch(ADDRESS, value) is not None,
+    }
+    return isinstance(executor, dict) and all(name in checks and checks[name](value) for name, value in executor.items())
 
 
 def _is_plain_report(report: Any) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydoit.digest import StatCache, hash_file
+from pydoit.digest import StatCache, hash_file, walk
 from pydoit.errors import StoreError
 from pydoit.keys import canonical, digest_of, parse_json
 from pydoit.locks import locked, try_locked
@@ -249,11 +249,11 @@ class Store:
 
 def _files(folder: Path) -> list[Path]:
     """The files below `folder`; StoreError for a link, whose target would change behind the store's back."""
-    found = sorted(folder.rglob("*"))
+    found = [place / name for place, folders, names in walk(folder) for name in (*folders, *names)]
     for path in found:
         if path.is_symlink():
             raise StoreError(f"a stage made a link, {path.relative_to(folder).as_posix()!r}; let it write a file instead")
-    return [path for path in found if path.is_file()]
+    return sorted(path for path in found if path.is_file())
 
 
 def _age_seconds(path: Path) -> float:

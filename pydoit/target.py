@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import difflib
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -104,3 +105,13 @@ def _suggest(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"? ' if near else ""
     return f"{hint}known: {', '.join(known)}"
+
+
+def lacking(stage: str, spec: Mapping[str, Any]) -> str:
+    """What this machine lacks to run a stage with these values; empty when it can."""
+    if stage not in ("verify", "profile"):
+        return ""
+    wanted = ResolvedTarget.model_validate(spec["target"] if "target" in spec else spec["model"]["target"])
+    if runs_here(wanted):
+        return ""
+    return f"needs a {'GPU' if wanted.kind == 'cuda' else 'CPU'} that runs {wanted.arch} code"

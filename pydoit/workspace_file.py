@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, field_validator
 
 from pydoit.frozen import Frozen
-from pydoit.settings import MAX_SIZE, PUBLIC_KEY, check_remote
+from pydoit.settings import ADDRESS, MAX_SIZE, PUBLIC_KEY, check_remote
 
 
 class Cache(Frozen):
@@ -45,6 +45,15 @@ class Report(Frozen):
     out."""
 
 
+class Executor(Frozen):
+    """[executor]: where stages run."""
+
+    kind: Literal["local", "ray"] = "local"
+    """local: on this machine. ray: on a Ray cluster, whose machines reach the remote cache, which must be read-write."""
+    address: Annotated[str, Field(pattern=rf"^({ADDRESS})$")] = "auto"
+    """The cluster: auto (one that runs here, or RAY_ADDRESS), HOST:PORT of its head, or ray://HOST:PORT."""
+
+
 class WorkspaceFile(Frozen):
     """modelbuild.toml."""
 
@@ -61,3 +70,5 @@ class WorkspaceFile(Frozen):
     """The store."""
     report: Report = Field(default_factory=lambda: Report())
     """What the reports show beside a build's own figures."""
+    executor: Executor = Field(default_factory=lambda: Executor())
+    """Where stages run."""

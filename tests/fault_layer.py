@@ -9,6 +9,7 @@ that follow from their inputs, so that a build takes a second; everything else i
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -62,6 +63,8 @@ def install(folder: str) -> None:
     plan = json.loads(Path(folder, "fault.json").read_text())
     if "pydoit.worker" in arguments:
         _stand_in(plan)
+    elif "pydoit.farm" in arguments:
+        redirect_machine_locks(Path(folder))
     elif " doit " in arguments:
         Layer(plan, Path(folder)).install()
 
@@ -88,7 +91,9 @@ class Layer:
         self._wrap_clock()
         if not self.plan.get("locks", True):
             fcntl.flock = lambda *_: None
-        self._redirect_machine_locks()
+        redirect_machine_locks(Path(self.plan.get("machine", self.folder)))
+        if self.plan.get("record"):
+            atexit.register(lambda: (self.folder / "sites.json").write_text(json.dumps(self.sites)))
 
     def meet(self, name: str, path: Any) -> None:
         """One operation on a file: counted, and where its turn has come, spoiled."""
@@ -172,22 +177,17 @@ class Layer:
         time.time = lambda: real() + self.jump
         time.time_ns = lambda: real_ns() + int(self.jump * 1e9)
 
-    def _redirect_machine_locks(self) -> None:
-        """Runs side by side on this machine do not wait for one another, nor for other builds, unless they are to."""
-        import atexit
 
-        import pydoit.machine
+def redirect_machine_locks(place: Path) -> None:
+    """Runs side by side on this machine do not wait for one another, nor for other builds, unless they are to."""
+    import pydoit.machine
 
-        place = Path(self.plan.get("machine", self.folder))
+    def file(name: str) -> Path:
+        path = place / f"{name}.lock"
+        path.touch()
+        return path
 
-        def file(name: str) -> Path:
-            path = place / f"{name}.lock"
-            path.touch()
-            return path
-
-        pydoit.machine._file = file
-        if self.plan.get("record"):
-            atexit.register(lambda: (self.folder / "sites.json").write_text(json.dumps(self.sites)))
+    pydoit.machine._file = file
 
 
 REAL_OPEN: Callable[..., Any] = io.open

@@ -9,7 +9,7 @@ import tomli
 
 from pydoit import settings
 from pydoit.errors import RecipeError, UserError
-from pydoit.settings import RemoteSettings, read_settings, with_environment
+from pydoit.settings import ExecutorSettings, RemoteSettings, read_settings, with_environment
 
 HEX, BASE64 = "ab" * 32, "q83vASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4k="
 
@@ -73,3 +73,25 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELBUILD_REMOTE", "x")
     with pytest.raises(UserError, match="MODELBUILD_REMOTE"):
         with_environment(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ('kind = "ray"\naddress = "head:6379"', "head:6379"),
+        ('kind = "ray"\naddress = "ray://10.0.0.5:10001"', "ray://10.0.0.5:10001"),
+        ('kind = "ray"', "auto"),
+    ],
+)
+def test_executor(text: str, address: str) -> None:
+    for more in ("", 'recipes = "recipes"\n'):  # read without the typed form, and with it
+        written = f"schema = 1\n{more}[executor]\n{text}\n"
+        found = read_settings(tomli.loads(written), written)
+        assert found.executor == ExecutorSettings("ray", address)
+
+
+@pytest.mark.parametrize("text", ['kind = "slurm"', 'address = "head"', 'address = "ray://u:p@h:1"', "kind = 1", "cpus = 1"])
+def test_executors_that_are_none(text: str) -> None:
+    written = f"schema = 1\n[executor]\n{text}\n"
+    with pytest.raises(RecipeError, match=r"^modelbuild.toml:\d: executor"):
+        read_settings(tomli.loads(written), written)

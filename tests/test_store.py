@@ -125,6 +125,22 @@ def test_a_file_in_the_stores_place_is_a_clear_error(tmp_path: Path) -> None:
         pass
 
 
+def test_outputs_that_cannot_be_listed_are_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rglob and os.walk leave out what they may not read; an output without its files would be taken for whole."""
+
+    def refused(path: object = ".") -> object:
+        if "sub" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(StoreError, match="Permission denied"):
+        commit(store, {"a": 1}, {"lib.so": b"code", "sub/x": b"1"})
+    monkeypatch.undo()
+    assert store.lookup(digest_of({"a": 1})) is None
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Outputs from bundles that stand in for stages here: made by other tools, from the same recipe, inputs and code."""
+"""Outputs of other machines that stand in for stages here: other tools, the same recipe, inputs and code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from pydoit.history import write_atomically
 from pydoit.keys import Change, changes, parse_json, pretty
+from pydoit.locks import locked
 from pydoit.store import Entry, decode_entry, encode_entry
 
 SCHEMA = 1
@@ -40,10 +41,11 @@ class Adopted:
 
     def add(self, recipe: str, adoptions: Mapping[str, Adoption]) -> None:
         """Keep what a bundle brought, in place of what an earlier one brought for the same stages."""
-        kept = {**self._of(recipe), **adoptions}
-        self._read[recipe] = kept
-        stages = {stage: {"key": item.key, "entry": encode_entry(item.entry)} for stage, item in kept.items()}
-        write_atomically(self._path(recipe), pretty({"schema": SCHEMA, "recipe": recipe, "stages": stages}))
+        with locked(self._folder / f"{recipe}.lock"):
+            kept = {**_decode(self._path(recipe)), **adoptions}
+            stages = {stage: {"key": item.key, "entry": encode_entry(item.entry)} for stage, item in kept.items()}
+            write_atomically(self._path(recipe), pretty({"schema": SCHEMA, "recipe": recipe, "stages": stages}))
+            self._read[recipe] = kept
 
     def _of(self, recipe: str) -> dict[str, Adoption]:
         if recipe not in self._read:

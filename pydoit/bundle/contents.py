@@ -9,7 +9,7 @@ from typing import Any
 
 from pydoit import sources
 from pydoit.bundle.index import WORKSPACE, Member, PackedRecipe, PackedStage, is_member_name
-from pydoit.code import CodeDigests
+from pydoit.code import CodeDigests, with_packages
 from pydoit.digest import files_below, hash_bytes
 from pydoit.errors import UserError
 from pydoit.keys import canonical
@@ -117,9 +117,7 @@ def workspace_files(session: Session, recipe: str, *, weights: bool) -> dict[str
     names |= {name for name in _named(resolved.values) if (root / name).is_file()}
     digests = CodeDigests(root)
     for module in {module for node in resolved.nodes.values() for module in node.modules}:
-        found = digests.digest(module)
-        parents = {parent / "__init__.py" for name in found for parent in Path(name).parents}
-        names |= {*found, *(path.as_posix() for path in parents if (root / path).is_file())}
+        names |= with_packages(root, digests.digest(module))
     files = {name: root / name for name in names}
     model = resolved.values["model"].get("path")
     if weights and model is not None and sources.is_local(model):

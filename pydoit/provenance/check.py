@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydoit.digest import hash_file
+from pydoit.digest import hash_file, walk
 from pydoit.errors import UserError
 from pydoit.keys import parse_json
 from pydoit.provenance.signing import is_signed
@@ -41,7 +41,7 @@ def summary(folder: Path) -> str:
 
 
 def _file_faults(folder: Path, stated: Mapping[str, str]) -> Iterator[str]:
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    present = {(place / name).relative_to(folder).as_posix() for place, _, names in walk(folder) for name in names}
     for name in sorted(stated):
         if name not in present:
             yield f"{name}: missing"

@@ -18,10 +18,13 @@ from pydoit.store import Store
 __all__ = ["Moved", "RemoteCache", "open_remote"]
 
 
-def open_remote(settings: RemoteSettings, store: Store, tell: Callable[[str], None], patience: float = 1.0) -> RemoteCache:
+def open_remote(
+    settings: RemoteSettings, store: Store, tell: Callable[[str], None], patience: float = 1.0, *, needs_keys: bool = True
+) -> RemoteCache:
     """The remote of a workspace; nothing is asked of it before the first miss.
 
-    `tell` shows a line to the user; `patience` multiplies the seconds that a request may take.
+    `tell` shows a line to the user; `patience` multiplies the seconds that a request may take. Without keys (`needs_keys`
+    false) no entry is ever taken from it; blobs, whose digest is known from elsewhere, still come and go.
     """
 
     def connect() -> Transport:
@@ -30,4 +33,6 @@ def open_remote(settings: RemoteSettings, store: Store, tell: Callable[[str], No
         return FilesystemTransport(settings.url, settings.timeout_seconds)
 
     requests = Requests(settings.url, settings.timeout_seconds * patience, tell)
-    return RemoteCache(store, connect, requests, lambda: read_trust(settings.trusted_keys), writes=settings.writes)
+    return RemoteCache(
+        store, connect, requests, lambda: read_trust(settings.trusted_keys), writes=settings.writes, needs_keys=needs_keys
+    )

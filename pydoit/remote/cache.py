@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydoit.remote.download import Downloads
 from pydoit.remote.requests import Requests
 from pydoit.remote.signing import Trust
 from pydoit.remote.transport import DamagedError, RemoteError, Transport
 from pydoit.remote.upload import Uploads
-from pydoit.store import Entry, Store, decode_entry, entry_name
+from pydoit.store import Blob, Entry, Store, decode_entry, entry_name
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ class RemoteCache:
     """What one command asks of the remote. No method raises for a fault of the remote: it is a miss, or nothing moved."""
 
     def __init__(self, store: Store, connect: Callable[[], Transport], requests: Requests, trust: Callable[[], Trust],
-                 *, writes: bool) -> None:  # fmt: skip
+                 *, writes: bool, needs_keys: bool = True) -> None:  # fmt: skip
         self.writes = writes
+        self._needs_keys = needs_keys
         self.requests = requests
         self.fetched = Moved()
         self._store = store
@@ -71,6 +73,14 @@ class RemoteCache:
             moved = self.fetched
             self.fetched = Moved(moved.entries + 1, moved.blobs + downloads.blobs, moved.bytes + downloads.bytes)
         return entry
+
+    def bring_blobs(self, blobs: Iterable[Blob]) -> None:
+        """Bring blobs into the store that lacks them. Raises RemoteError: there is no other way to come by them."""
+        Downloads(self._store, self._open()[0], self.requests).bring(blobs)
+
+    def send_blobs(self, sources: Mapping[Blob, Path]) -> None:
+        """Send those of the files that the remote lacks. Raises RemoteError."""
+        Uploads(self._store, self._open()[0], self.requests, self._damaged).send_blobs(sources)
 
     def push(self, entries: Iterable[Entry]) -> Moved:
         """Send what the remote lacks of `entries`: blobs first, then the entries that name them."""
@@ -112,7 +122,7 @@ class RemoteCache:
         """The transport and the keys; a fault of either switches the remote off."""
         try:
             trust = self._read_trust()
-            if not trust.can_read:
+            if self._needs_keys and not trust.can_read:
                 raise RemoteError("no key is trusted; set trusted_keys under [cache], or MODELBUILD_CACHE_SECRET")
             return self._connect(), trust
         except Exception as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 from pydoit.remote.requests import Requests
 from pydoit.remote.signing import Trust
@@ -38,6 +39,19 @@ class Uploads:
                 except OSError as error:  # no such bucket, or a blob that was just removed here
                     self._requests.switch_off(f"cannot be written: {error}")
 
+    def send_blobs(self, sources: Mapping[Blob, Path]) -> None:
+        """Send files that the remote lacks, under their digests. Raises RemoteError."""
+        with ThreadPoolExecutor(ENTRIES_AT_ONCE) as pool:
+            for _ in pool.map(lambda item: self._send_unless_there(*item), sources.items()):
+                pass
+
+    def _send_unless_there(self, blob: Blob, path: Path) -> None:
+        try:
+            if not self._is_there(blob):
+                self._send_blob(blob, path)
+        except OSError as error:
+            raise RemoteError(f"cannot be written: {error}") from error
+
     def _send_entry(self, entry: Entry, theirs: Callable[[str], Entry | None], trust: Trust) -> None:
         held = theirs(entry.key)
         if held is not None and all(map(self._is_there, held.outputs.values())):
@@ -60,14 +74,13 @@ class Uploads:
             return
         try:
             if not self._is_there(blob):
-                self._send_blob(blob)
+                self._send_blob(blob, self._store.blob_path(blob.sha256))
         except BaseException as error:
             mine.set_exception(error)
             raise
         mine.set_result(None)
 
-    def _send_blob(self, blob: Blob) -> None:
-        path = self._store.blob_path(blob.sha256)
+    def _send_blob(self, blob: Blob, path: Path) -> None:
         self._requests.run(lambda moved: self._transport.put(blob_name(blob.sha256), path, moved), blob.bytes)
         with self._guard:
             self.blobs += 1

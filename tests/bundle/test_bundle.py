@@ -71,7 +71,7 @@ def test_only_what_was_asked_for_runs_and_all_keys_are_the_same(first: TestWorks
     assert {name: there[name]["status"] for name in needed} == dict.fromkeys(needed, "hit")
     assert {name: there[name]["status"] for name in ("verify", "profile")} == {"verify": "built", "profile": "built"}
     assert {name: there[name]["key"] for name in needed} == {name: here[name]["key"] for name in needed}
-    assert "from a bundle: tools.c++: " in there["compile"]["reason"]
+    assert "from another machine: tools.c++: " in there["compile"]["reason"]
     assert "-> absent" in there["compile"]["reason"]
 
 
@@ -124,7 +124,7 @@ def test_results_come_back_where_nothing_can_be_measured(
     unpacked = unpack(tmp_path / "results", here.root, (), unsigned=False, overwrite=False)
     assert (unpacked.written, adopt(unpacked)) == ([], [])
     assert (examined("verify").status, examined("profile").status) == ("hit", "hit")
-    assert examined("profile").reason.startswith("from a bundle: hardware.cpu: ")
+    assert examined("profile").reason.startswith("from another machine: hardware.cpu: ")
     assert examined("profile").measurements["latency_ms"]["median"] > 0
 
 
@@ -218,4 +218,4 @@ def test_nothing_is_written_where_a_bundle_is_refused(bundle: Path, tmp_path: Pa
             unpack(bundle, folder, (), unsigned=True, overwrite=False)
     assert os.listdir(tmp_path / "full") == ["file"]
     assert not (tmp_path / "cache").exists()
-    assert builder.FROM_BUNDLE == "from a bundle"
+    assert builder.FROM_ELSEWHERE == "from another machine"
