@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydoit import gates, machine, publish
 from pydoit.digest import files_below
-from pydoit.errors import ModelBuildError, StageError
+from pydoit.errors import ModelBuildError, StageError, UserError
 from pydoit.history import History
 from pydoit.keys import Change, changes, digest_of
 from pydoit.locks import locked
@@ -227,7 +227,13 @@ class Builder:
         return Result(node.stage, "hit", key, document, self._local_as_model(node), reason=READ_IN_PLACE)
 
     def _local_files(self, node: Node) -> dict[str, Path]:
-        return files_below(node.local, f"model {node.local.name!r}") if node.local is not None else {}
+        if node.local is None:
+            return {}
+        found = files_below(node.local, f"model {node.local.name!r}")
+        for name, path in found.items():
+            if not self.workspace.holds(path.resolve()):
+                raise UserError(f"model {name!r}: a link leads out of the workspace; allow its folder with MODELBUILD_ROOTS")
+        return found
 
     def _local_as_model(self, node: Node) -> dict[str, File]:
         stats = self.store.stats

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from pydoit.digest import hash_file
 from pydoit.errors import UserError
+from pydoit.keys import parse_json
 from pydoit.locks import locked
 from pydoit.store import Store
 
@@ -134,6 +134,6 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
 def _named(path: str) -> set[str] | None:
     """Digests that an entry names; None when it cannot be read."""
     try:
-        return {str(blob["sha256"]) for blob in json.loads(Path(path).read_bytes())["outputs"].values()}
+        return {str(blob["sha256"]) for blob in parse_json(Path(path).read_bytes())["outputs"].values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import re
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydoit.errors import StoreError
-from pydoit.keys import Change, changes, pretty
+from pydoit.keys import Change, changes, parse_json, pretty
 from pydoit.results import Result
 
 SCHEMA = 1
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+LEFT_SECONDS = 3600.0
+"""Age of a temporary file that nobody writes any more."""
 
 
 class History:
@@ -32,7 +36,7 @@ class History:
         """Stage -> what was recorded of it; empty when the recipe was never built here."""
         if recipe not in self._read:
             try:
-                record = json.loads(self._path(recipe).read_bytes())
+                record = parse_json(self._path(recipe).read_bytes())
                 self._read[recipe] = dict(record["stages"]) if record["schema"] == SCHEMA else {}
             except (OSError, ValueError, KeyError, TypeError):
                 self._read[recipe] = {}
@@ -67,6 +71,19 @@ def _encode(result: Result, before: Mapping[str, Any]) -> dict[str, Any]:
         "reason": reason, "because": because, "measurements": dict(result.measurements),
         "files": {name: file.sha256 for name, file in result.files.items()},
     }  # fmt: skip
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is one that is being written, here or by another command, and will be renamed."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def sweep(folder: Path) -> None:
+    """Remove temporary files in `folder` that a killed process left there."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(".*.tmp"):
+            if is_temporary(path.name) and time.time() - path.stat().st_mtime > LEFT_SECONDS:
+                path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -21,6 +21,14 @@ def pretty(value: Any) -> bytes:
     return (json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
+def parse_json(data: bytes | str) -> Any:
+    """The JSON value in `data`; ValueError for anything else, also for one that is nested too deeply to be read."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def digest_of(value: Any) -> str:
     """sha256 (hex) of the canonical JSON of `value`."""
     return hashlib.sha256(canonical(value)).hexdigest()

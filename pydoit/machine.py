@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
+from pydoit.digest import hash_bytes
 from pydoit.locks import locked
 
 
@@ -25,6 +28,16 @@ def measuring(waiting: Callable[[float], None]) -> Iterator[None]:
     """A measurement: waits until all work has ended, and holds further work back in the meantime."""
     with locked(_file("turn"), waiting=waiting), locked(_file("work"), waiting=waiting):
         yield
+
+
+@cache
+def host_identity() -> str:
+    """This machine since it was started, in twelve letters; containers on it share it, as they share its locks."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        text = platform.node()
+    return hash_bytes(text.encode())[:12]
 
 
 def _file(name: str) -> Path:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
 
 from pydoit.digest import StatCache
 from pydoit.errors import StoreError
+from pydoit.history import is_temporary
 from pydoit.results import File
 from pydoit.store import Entry, Store
 
@@ -32,6 +33,7 @@ def publish(store: Store, entry: Entry, folder: Path) -> None:
     A folder without manifest is not an artifact, so that a process killed in between leaves nothing that looks whole.
     """
     try:
+        _refuse_links(folder, entry.outputs)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).unlink(missing_ok=True)
         for name in sorted(entry.outputs, key=lambda name: (name == MANIFEST, name)):
@@ -44,12 +46,20 @@ def publish(store: Store, entry: Entry, folder: Path) -> None:
         raise StoreError(f"{folder}: {error.strerror or error}; correct its rights and build again") from error
 
 
+def _refuse_links(folder: Path, names: Iterable[str]) -> None:
+    """Raise StoreError where a link would lead what is written, and what is removed, out of the artifact's folder."""
+    places = {folder, *(folder / parent for name in names for parent in PurePosixPath(name).parents)}
+    for place in sorted(places):
+        if place.is_symlink():
+            raise StoreError(f"{place}: a link in an artifact's place; remove it and build again")
+
+
 def _strangers(folder: Path, files: Mapping[str, object]) -> list[Path]:
     found = []
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent, name)
             relative = path.relative_to(folder).as_posix()
-            if relative not in files and relative not in REPORTS:
+            if relative not in files and relative not in REPORTS and not is_temporary(name):
                 found.append(path)
     return found

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from pydoit.errors import UserError
 from pydoit.frozen import Frozen
+from pydoit.keys import parse_json
 
 
 class Record(Frozen):
@@ -65,7 +66,7 @@ class Records(Frozen):
 def read_records(path: Path) -> Records:
     """Read a records file; raises UserError when it is damaged or of another schema."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
         if document.pop("schema", None) != 1:
             raise UserError(f"{path.name}: the schema of these tuning records is not 1; tune again with this version")
         return Records.model_validate(document)

@@ -7,7 +7,6 @@ code and the machine's CPU level are those of the last time.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydoit import tools
 from pydoit.code import own_code
 from pydoit.errors import ModelBuildError, UserError
 from pydoit.history import write_atomically
-from pydoit.keys import canonical, digest_of
+from pydoit.keys import canonical, digest_of, parse_json
 from pydoit.loading import Document, open_document
 from pydoit.nodes import Node
 from pydoit.workspace import NAME, Workspace
@@ -143,7 +142,7 @@ def _encode(resolved: Resolved) -> dict[str, Any]:
 
 def _recall(path: Path, token: str) -> Resolved | None:
     try:
-        found = json.loads(path.read_bytes())
+        found = parse_json(path.read_bytes())
         if found["token"] != token:
             return None
         value = found["resolved"]

@@ -13,7 +13,7 @@ from pydoit import machine
 from pydoit.builder import Builder, Tick
 from pydoit.bundle.adopted import Adopted
 from pydoit.errors import ModelBuildError
-from pydoit.history import History
+from pydoit.history import History, sweep
 from pydoit.nodes import Node
 from pydoit.publish import PAGE, REPORT, STATEMENT
 from pydoit.resolve import NO_PINS, Pins, Resolved, describe, resolve
@@ -86,6 +86,15 @@ class Session:
     @cached_property
     def builder(self) -> Builder:
         return Builder(self.workspace, self.store, self.history, self.options.afresh, self.remote, self.adopted)
+
+    def sweep(self) -> None:
+        """Remove what killed processes left in the store and in this workspace."""
+        self.store.sweep()
+        state, recipes = self.workspace.state, [self.workspace.artifacts / name for name in self.loaded]
+        experiments = [state / "experiments" / name for name in self.loaded]
+        outputs = [folder / part for folder in recipes for part in ("", "weights", "tokenizer")]
+        for folder in (self.workspace.root, state / "builds", state / "resolved", state / "unpacked", *experiments, *outputs):
+            sweep(folder)
 
     def send(self) -> None:
         """Send what this command built to the remote cache, where builds do that; it never fails."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 import time
@@ -16,10 +15,13 @@ from typing import Any
 
 from pydoit.digest import StatCache, hash_file
 from pydoit.errors import StoreError
-from pydoit.keys import canonical, digest_of
+from pydoit.keys import canonical, digest_of, parse_json
 from pydoit.locks import locked, try_locked
+from pydoit.machine import host_identity
 
 STORE_SCHEMA = 1
+FOREIGN_SECONDS = 86400.0
+"""Age from which a temporary folder of another machine is taken for left behind."""
 
 
 def blob_name(sha256: str) -> str:
@@ -81,7 +83,7 @@ class Store:
         """
         path = self.entry_path(key)
         try:
-            entry = decode_entry(key, json.loads(path.read_bytes()))
+            entry = decode_entry(key, parse_json(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -114,7 +116,7 @@ class Store:
                seconds: float) -> Entry:  # fmt: skip
         """Move the files below `out` into the store and write the entry; the entry is the last thing written."""
         try:
-            outputs = {path.relative_to(out).as_posix(): self._add(path) for path in sorted(out.rglob("*")) if path.is_file()}
+            outputs = {path.relative_to(out).as_posix(): self._add(path) for path in _files(out)}
             entry = Entry(key, stage, document, outputs, measurements, round(seconds, 3))
         except OSError as error:
             raise store_error(error, self.root) from error
@@ -156,15 +158,13 @@ class Store:
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
+        with self.scratch() as folder:  # not beside the target: what a killed process leaves there is swept
+            temporary = folder / path.name
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def restore(self, entry: Entry, name: str, destination: Path) -> None:
         """Copy one output file out (a reflink where the file system can), checking its bytes on the way."""
@@ -211,7 +211,7 @@ class Store:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A temporary folder on the store's file system; swept by a later build when this process dies."""
-        folder = self.root / "tmp" / uuid.uuid4().hex
+        folder = self.root / "tmp" / f"{host_identity()}-{uuid.uuid4().hex}"
         try:
             folder.mkdir(parents=True)
         except OSError as error:
@@ -231,14 +231,29 @@ class Store:
             time.sleep(0.01)
 
     def sweep(self) -> int:
-        """Remove temporary folders whose owner is gone; returns how many."""
+        """Remove temporary folders whose owner is gone; returns how many.
+
+        Locks of another machine may not show here, so its folders must be old too.
+        """
         removed = 0
         for folder in self.root.glob("tmp/*"):
+            age = _age_seconds(folder)
+            if not folder.name.startswith(host_identity()) and age < FOREIGN_SECONDS:
+                continue
             with try_locked(folder / "owner.lock") as free:
-                if free or (not (folder / "owner.lock").exists() and _age_seconds(folder) > 60):
+                if free or (not (folder / "owner.lock").exists() and age > 60):
                     shutil.rmtree(folder, ignore_errors=True)
                     removed += 1
         return removed
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files below `folder`; StoreError for a link, whose target would change behind the store's back."""
+    found = sorted(folder.rglob("*"))
+    for path in found:
+        if path.is_symlink():
+            raise StoreError(f"a stage made a link, {path.relative_to(folder).as_posix()!r}; let it write a file instead")
+    return [path for path in found if path.is_file()]
 
 
 def _age_seconds(path: Path) -> float:

@@ -77,6 +77,8 @@ class Workspace:
             raise RecipeError(
                 f"{label}:1: name: {name!r} cannot be addressed; use letters, digits, '.', '_', '-', first a letter or digit"
             )
+        if not self.holds(files[0].resolve()):
+            raise RecipeError(f"{label}:1: file: a link leads out of the workspace; allow its folder with MODELBUILD_ROOTS")
         if len(files) > 1:
             others = ", ".join(path.relative_to(self.root).as_posix() for path in files[1:])
             raise RecipeError(f"{label}:1: name: {name!r} is also the name of {others}; rename one of them")
@@ -88,12 +90,15 @@ class Workspace:
         A link may lead out only into a folder that the user, not the checkout, allows: MODELBUILD_ROOTS.
         """
         candidate = (self.root / path).resolve()
-        allowed = [Path(item) for item in os.environ.get("MODELBUILD_ROOTS", "").split(os.pathsep) if item]
         lexical = os.path.normpath(path)
         if Path(path).is_absolute() or lexical.startswith(".."):
             return None
-        roots = [self.root.resolve(), *(item.resolve() for item in allowed)]
-        return candidate if any(candidate.is_relative_to(root) for root in roots) else None
+        return candidate if self.holds(candidate) else None
+
+    def holds(self, path: Path) -> bool:
+        """Whether a resolved path lies in the workspace, or in a folder that MODELBUILD_ROOTS allows."""
+        allowed = [Path(item) for item in os.environ.get("MODELBUILD_ROOTS", "").split(os.pathsep) if item]
+        return any(path.is_relative_to(root.resolve()) for root in (self.root, *allowed))
 
 
 def find_root(start: Path) -> Path | None:
@@ -116,7 +121,13 @@ def open_workspace(start: Path | None = None) -> Workspace:
         relative = getattr(settings, key)
         if not relative or Path(relative).is_absolute() or os.path.normpath(relative).startswith(".."):
             raise RecipeError(f"{FILE_NAME}:1: {key}: {relative!r} leaves the workspace; name a folder inside it")
-    return Workspace(root, settings)
+    workspace = Workspace(root, settings)
+    for key in ("recipes", "artifacts"):
+        if workspace.inside(getattr(settings, key)) is None:
+            raise RecipeError(
+                f"{FILE_NAME}:1: {key}: a link leads out of the workspace; allow its folder with MODELBUILD_ROOTS"
+            )
+    return workspace
 
 
 def variants(workspace: Workspace, name: str) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydoit.history import write_atomically
-from pydoit.keys import Change, changes, pretty
+from pydoit.keys import Change, changes, parse_json, pretty
 from pydoit.store import Entry, decode_entry, encode_entry
 
 SCHEMA = 1
@@ -57,7 +56,7 @@ class Adopted:
 
 def _decode(path: Path) -> dict[str, Adoption]:
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(path.read_bytes())
         stages = value["stages"] if value["schema"] == SCHEMA else {}
         return {
             stage: Adoption(str(item["key"]), decode_entry(item["entry"]["key"], item["entry"]))

@@ -147,7 +147,7 @@ class Build(Run):  # type: ignore[misc]
         previous = signal.signal(signal.SIGTERM, _terminate)
         try:
             with session.store.in_use():
-                session.store.sweep()
+                session.sweep()
                 self._run_doit(session, console, options)
                 session.send()
         finally:

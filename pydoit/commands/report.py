@@ -10,6 +10,7 @@ from typing import Any
 from pydoit.commands.base import TRACEBACK, ModelbuildCommand
 from pydoit.errors import UserError
 from pydoit.history import write_atomically
+from pydoit.keys import parse_json
 from pydoit.publish import PAGE, REPORT, TRACE
 from pydoit.workspace import Workspace, open_workspace
 
@@ -87,7 +88,7 @@ def _read(workspace: Workspace, name: str) -> dict[str, Any]:
     workspace.recipe_file(name.partition("@")[0])
     path = workspace.artifacts / name / REPORT
     try:
-        value: dict[str, Any] = json.loads(path.read_bytes())
+        value: dict[str, Any] = parse_json(path.read_bytes())
         if not isinstance(value, dict) or "stages" not in value:
             raise ValueError("not a report")
     except FileNotFoundError:

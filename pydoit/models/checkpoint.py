@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from pydoit.errors import UserError
 from pydoit.kernels.cpu.weight_format import Quantized
+from pydoit.keys import parse_json
 from pydoit.models.config import DecoderConfig, decoder_config, read_values
 from pydoit.models.parameters import checkpoint_shapes, gguf_name
 
@@ -174,7 +174,7 @@ def _shards(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:
-            named: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            named: Mapping[str, str] = parse_json(index.read_text(encoding="utf-8"))["weight_map"]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"model.path: {index.name} is no index of shards ({error}); fetch it again") from error
         files = [folder / name for name in sorted(set(named.values()))]

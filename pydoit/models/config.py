@@ -81,7 +81,7 @@ def read_values(path: Path) -> Mapping[str, Any]:
     """The values of a transformers `config.json`; raises UserError for a file that is none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"model.config: {path.name} cannot be read ({error}); give a transformers config.json") from error
     if not isinstance(values, dict):
         raise UserError(f"model.config: {path.name} holds no table; give a transformers config.json")

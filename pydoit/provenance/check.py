@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydoit.digest import hash_file
 from pydoit.errors import UserError
+from pydoit.keys import parse_json
 from pydoit.provenance.signing import is_signed
 from pydoit.provenance.statement import PREDICATE
 from pydoit.provenance.statement import STATEMENT as STATEMENT_TYPE
@@ -67,7 +67,7 @@ def _subjects(statement: Mapping[str, Any]) -> dict[str, str]:
 
 def _read(folder: Path, name: str) -> dict[str, Any]:
     try:
-        value = json.loads((folder / name).read_bytes())
+        value = parse_json((folder / name).read_bytes())
     except OSError as error:
         raise UserError(f"{folder / name}: {error.strerror}; name the folder of a built artifact") from None
     except ValueError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydoit.keys import parse_json
 from pydoit.regression.sides import Side
 from pydoit.reproduce.elf import function_sizes
 from pydoit.runtime.manifest import described_files
@@ -42,7 +42,7 @@ class Facts:
 
 def facts_of(side: Side) -> Facts:
     """Read manifest, library and, where they are there, the report and the recipe with its records."""
-    manifest = json.loads((side.folder / "manifest.json").read_bytes())
+    manifest = parse_json((side.folder / "manifest.json").read_bytes())
     report = _report(side.folder)
     files = described_files(manifest)
     compiled = (report.get("measurements") or {}).get("compile") or {}
@@ -68,7 +68,7 @@ def facts_of(side: Side) -> Facts:
 
 def _report(folder: Path) -> dict[str, Any]:
     try:
-        value = json.loads((folder / "report.json").read_bytes())
+        value = parse_json((folder / "report.json").read_bytes())
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -76,7 +76,7 @@ def _report(folder: Path) -> dict[str, Any]:
 
 def _records(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(path.read_bytes())
         return {f"{item['task']} ({item['key'][:8]})": item["decisions"] for item in document["records"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import mmap
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from pydoit.runtime.exchange import numpy_dtype
 
+MAX_HEADER_BYTES = 100_000_000
+"""As the safetensors library has it."""
 ALIGNMENT = 64
 """Bytes; TVM's kernels use aligned vector loads, and a misaligned buffer is a crash."""
 _DTYPES = {
@@ -59,17 +62,22 @@ def map_weights(path: Path) -> dict[str, NDArray[Any]]:
     with path.open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     header_size = int.from_bytes(memory[:8], "little")
-    if header_size > len(memory) - 8:
+    if header_size > min(len(memory) - 8, MAX_HEADER_BYTES):
         raise ValueError(f"{path.name} is no safetensors file or is cut off")
-    header = json.loads(memory[8 : 8 + header_size])
-    data = np.frombuffer(memory, dtype=np.uint8)[8 + header_size :]
-    tensors = {}
-    for name, item in header.items():
-        if name == "__metadata__":
-            continue
-        first, last = item["data_offsets"]
-        if last > data.size:
-            raise ValueError(f"{path.name} is cut off: {name!r} lies past its end")
-        view = data[first:last].view(numpy_dtype(_DTYPES[item["dtype"]])).reshape(item["shape"])
-        tensors[name] = aligned(view)
-    return tensors
+    try:
+        header = json.loads(memory[8 : 8 + header_size])
+        data = np.frombuffer(memory, dtype=np.uint8)[8 + header_size :]
+        return {name: aligned(_view(data, name, item)) for name, item in header.items() if name != "__metadata__"}
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path.name} has a malformed header ({type(error).__name__}: {error})") from None
+
+
+def _view(data: NDArray[Any], name: str, item: Any) -> NDArray[Any]:
+    """One tensor's bytes by its entry in the header; ValueError unless they lie within the file and have its size."""
+    first, last = item["data_offsets"]
+    dtype, shape = numpy_dtype(_DTYPES[item["dtype"]]), item["shape"]
+    if not all(type(number) is int and number >= 0 for number in (first, last, *shape)):
+        raise ValueError(f"{name!r} has an extent or a place that is no natural number")
+    if last > data.size or last - first != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{name!r} lies past the end of the file or has another size; the file is cut off or damaged")
+    return data[first:last].view(dtype).reshape(shape)

@@ -19,7 +19,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest's values; raises UserError for a folder that is no whole artifact of a known schema."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{folder}: no readable manifest.json ({error}); give the folder of an artifact") from error
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if schema != 1:
@@ -33,6 +33,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: the library is for {arch} CPUs and this is {here}; build it with target.arch = {here!r}")
     for item in described_files(manifest):
         file = folder / item["path"]
+        if Path(item["path"]).is_absolute() or ".." in Path(item["path"]).parts:
+            raise UserError(f"{folder}: manifest.json names {item['path']!r}, outside the artifact; refuse it")
         if not file.is_file() or file.stat().st_size != item["bytes"]:
             raise UserError(f"{folder}: {item['path']} is missing or has another size than built; copy it again")
     return dict(manifest)

@@ -13,6 +13,7 @@ from pydoit.runtime.text.chat_template import ChatTemplate
 from pydoit.runtime.text.pieces import Pieces
 from pydoit.runtime.text.stream import Detokenizer, TextStream
 
+MAX_VOCABULARY = 2**24
 END_OF_TURN = frozenset({
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "<|eot|>",
     "<|end_of_turn|>", "<EOT>",
@@ -32,6 +33,8 @@ class Tokenizer:
         self._tokenizer, self._template = tokenizer, template
         self.pieces = Pieces(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
+        if max([*added, *tokenizer.get_vocab().values()], default=0) >= MAX_VOCABULARY:
+            raise UserError(f"the tokenizer has ids of {MAX_VOCABULARY:,} and more; take the model's own file")
         self.vocabulary = 1 + max([*added, *tokenizer.get_vocab(with_added_tokens=False).values()], default=-1)
         """The highest id and one; a model's embedding may have more rows."""
         self.absent = tuple(sorted({*range(self.vocabulary)} - {*added, *tokenizer.get_vocab().values()}))
@@ -133,7 +136,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: this is no JSON ({error}); take the model's own file") from error
     if not isinstance(value, dict):
         raise UserError(f"{path}: this is no JSON object; take the model's own file")
