@@ -82,7 +82,7 @@ def _text(name: str, report: dict[str, Any], form: str) -> str:
 
 
 def _read(workspace: Workspace, name: str) -> dict[str, Any]:
-    """The report of the last build, with the peers as their file has them now."""
+    """The report of the last build, with the peers as their file has them now; as they were where it cannot be read."""
     from pydoit.report.peers import read_peers
 
     workspace.recipe_file(name.partition("@")[0])
@@ -96,5 +96,8 @@ def _read(workspace: Workspace, name: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); run `doit build {name}` again") from None
     if workspace.settings.peers:
-        value["peers"] = read_peers(workspace, name)
+        try:
+            value["peers"] = read_peers(workspace, name)
+        except UserError as error:
+            sys.stderr.write(f"{name}: {error}\n")
     return value

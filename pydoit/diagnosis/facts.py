@@ -43,15 +43,22 @@ class Facts:
         return float(self.profile["latency_ms"]["median"])
 
     @property
+    def kernels_ms(self) -> float:
+        """All kernels of an undisturbed call."""
+        return float(sum(kernel["best_ms"] for kernel in self.kernels))
+
+    @property
     def best_ms(self) -> float:
         """An undisturbed call: all kernels' best times and the gaps between them."""
-        return float(sum(kernel["best_ms"] for kernel in self.kernels)) + self.gaps_ms
+        return self.kernels_ms + self.gaps_ms
 
     @property
     def gaps_ms(self) -> float:
-        """Time of a call in no kernel, as the least disturbed run has it."""
+        """Time of a call in no kernel: that of the least disturbed traced run, but no more than an untraced call has."""
         trace = self.profile.get("trace") or {}
-        return float(trace.get("best_gaps_ms", trace.get("gaps_ms", 0.0)))
+        traced = float(trace.get("best_gaps_ms", trace.get("gaps_ms", 0.0)))
+        plain = float(self.profile["latency_ms"].get("min", self.latency_ms)) - self.kernels_ms
+        return min(traced, max(0.0, plain))
 
     @property
     def threads(self) -> int:

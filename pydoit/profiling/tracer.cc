@@ -29,6 +29,7 @@ std::vector<Event> events;
 size_t used = 0;
 size_t lost = 0;
 std::unordered_map<std::string, int32_t> numbers;
+std::unordered_map<const char*, int32_t> places;
 std::vector<std::string> names;
 int counters[kMostCounters];
 int opened = 0;
@@ -55,9 +56,16 @@ std::string Text(const TVMFFIAny& value) {
   }
 }
 
-int32_t NumberOf(std::string name) {
-  auto [place, fresh] = numbers.try_emplace(std::move(name), static_cast<int32_t>(names.size()));
+// The machine keeps the names of its functions where they are, so that their places tell them apart; others are compared.
+int32_t NumberOf(const TVMFFIAny& value) {
+  bool stays = value.type_index == kTVMFFIRawStr;
+  if (stays) {
+    auto known = places.find(value.v_c_str);
+    if (known != places.end()) return known->second;
+  }
+  auto [place, fresh] = numbers.try_emplace(Text(value), static_cast<int32_t>(names.size()));
   if (fresh) names.push_back(place->first);
+  if (stays) places.emplace(value.v_c_str, place->second);
   return place->second;
 }
 
@@ -116,8 +124,8 @@ int __tvm_ffi_trace_event(void*, const TVMFFIAny* arguments, int32_t count, TVMF
   }
   Event& event = events[used++];
   event.begins = arguments[2].v_int64 != 0;
-  event.name = NumberOf(Text(arguments[1]));
   if (event.begins) {
+    event.name = NumberOf(arguments[1]);
     ReadCounters(&event);
     event.nanoseconds = Now();
   } else {

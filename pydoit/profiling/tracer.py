@@ -139,14 +139,17 @@ def make_tracer() -> Tracer | PlainTracer:
 def kernel_steps(
     events: Iterable[tuple[str, bool, int, Sequence[int]]], started: int, counters: Sequence[str]
 ) -> Iterator[Step]:
-    """The kernels among (name, begins, nanoseconds, counts): calls without calls in them that are not the machine's own."""
-    open_calls: list[tuple[int, Sequence[int], bool]] = []
+    """The kernels among (name, begins, nanoseconds, counts): calls without calls in them that are not the machine's own.
+
+    The name counts where a call begins.
+    """
+    open_calls: list[tuple[str, int, Sequence[int], bool]] = []
     for name, begins, at, counts in events:
         if begins:
-            open_calls = [(start, before, True) for start, before, _ in open_calls]
-            open_calls.append((at, counts, False))
+            open_calls = [(*outer[:3], True) for outer in open_calls]
+            open_calls.append((name, at, counts, False))
             continue
-        start, before, has_inner = open_calls.pop()
-        if not has_inner and not name.startswith(_BUILTIN):
+        begun, start, before, has_inner = open_calls.pop()
+        if not has_inner and not begun.startswith(_BUILTIN):
             counted = {counter: counts[place] - before[place] for place, counter in enumerate(counters)}
-            yield Step(name, (start - started) / 1e6, (at - start) / 1e6, counted)
+            yield Step(begun, (start - started) / 1e6, (at - start) / 1e6, counted)
