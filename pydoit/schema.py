@@ -64,6 +64,7 @@ def reference_page() -> str:
         ("[verify.tolerance]", recipe.Tolerance), ("[profile]", recipe.Profile), ("[[gate]]", recipe.Gate),
         ("modelbuild.toml", workspace_file.WorkspaceFile), ("modelbuild.toml: [cache]", workspace_file.Cache),
         ("modelbuild.toml: [report]", workspace_file.Report),
+        ("modelbuild.toml: [executor]", workspace_file.Executor),
     )  # fmt: skip
     documents = field_documents()
     for title, model in sections:
