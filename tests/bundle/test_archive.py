@@ -287,13 +287,18 @@ def test_a_signature_made_for_something_else_is_none(bundle: Bundle) -> None:
         bundle.refused("bundle")
 
 
-def test_a_link_of_the_workspace_is_not_written_through(bundle: Bundle) -> None:
-    (bundle.folder / "new").mkdir()
+@pytest.mark.parametrize(
+    ("link", "words"), [("recipes", "leads out of the workspace"), ("recipes/base", "leaves the workspace")]
+)
+def test_a_link_of_the_workspace_is_not_written_through(bundle: Bundle, link: str, words: str) -> None:
+    (bundle.folder / "new/recipes").mkdir(parents=True)
     (bundle.folder / "elsewhere").mkdir()
-    (bundle.folder / "new/modelbuild.toml").write_bytes(SETTINGS)
-    (bundle.folder / "new/recipes").symlink_to(bundle.folder / "elsewhere")
+    if link == "recipes":
+        (bundle.folder / "new/recipes").rmdir()
+    (bundle.folder / "new" / link).symlink_to(bundle.folder / "elsewhere")
+    bundle.data["workspace/recipes/base/y.toml"] = b"schema = 1\n"
     bundle.write()
-    bundle.refused("leaves the workspace")
+    bundle.refused(words)
     assert not list((bundle.folder / "elsewhere").iterdir())
 
 
