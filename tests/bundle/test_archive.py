@@ -292,6 +292,7 @@ def test_a_signature_made_for_something_else_is_none(bundle: Bundle) -> None:
 )
 def test_a_link_of_the_workspace_is_not_written_through(bundle: Bundle, link: str, words: str) -> None:
     (bundle.folder / "new/recipes").mkdir(parents=True)
+    (bundle.folder / "new/modelbuild.toml").write_bytes(SETTINGS)
     (bundle.folder / "elsewhere").mkdir()
     if link == "recipes":
         (bundle.folder / "new/recipes").rmdir()
