@@ -82,6 +82,9 @@ def make_tvm_target(target: ResolvedTarget) -> Any:
         return Target({"kind": "cuda", "arch": target.arch, **limits, "host": host})
     if target.arch == "generic":
         return Target({"kind": "llvm"})
+    if target.arch == "x86-64-v4":
+        # Our products by tiles ask at run time whether the machine has them; nothing else becomes tile code.
+        return Target({"kind": "llvm", "mcpu": target.arch, "mattr": ["+amx-tile", "+amx-bf16"]})
     return Target({"kind": "llvm", "mcpu": target.arch})
 
 

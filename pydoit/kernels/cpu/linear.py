@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydoit.errors import UserError
+from pydoit.kernels.cpu.amx import emit_tile_gemm, with_tiles
 from pydoit.kernels.cpu.emit import argument, primitive
 from pydoit.kernels.cpu.epilogue import Epilogue
 from pydoit.kernels.cpu.gemm import emit_gemm
@@ -49,14 +50,15 @@ def linear(
         residual = argument("residual", (rows, n)) if epilogue == "residual" else None
         finish = Epilogue(argument("out", (rows, n // 2 if gated else n)), lanes, added, residual, gated)
         single = isinstance(rows, int) and rows == 1
-        if weight_format.quantized:
-            if single:
-                emit_integer_gemv(x, weights, finish, target.arch)
-            else:
-                emit_integer_gemm(x, rows, weights, finish, target.arch)
-        elif single:
-            emit_gemv(x, weights, finish)
-        else:
-            emit_gemm(x, rows, weights, finish)
+        quantized = weight_format.quantized
+        if single:
+            emit_integer_gemv(x, weights, finish, target.arch) if quantized else emit_gemv(x, weights, finish)
+            return
+
+        def vectors() -> None:
+            emit_integer_gemm(x, rows, weights, finish, target.arch) if quantized else emit_gemm(x, rows, weights, finish)
+
+        tiles = lambda: emit_tile_gemm(x, rows, weights, finish)  # noqa: E731
+        with_tiles(target.arch, rows, weight_format.dtype, tiles, vectors)
 
     return primitive("linear", emit)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pydoit.cpus import cpu_flags
 from pydoit.errors import UserError
+from pydoit.kernels.cpu.amx import ARCHS, LEAST_ROWS, STORED_BLOCK
 from pydoit.kernels.cpu.linear import linear
 from pydoit.kernels.cpu.weight_format import Quantized, WeightFormat, dequantize, pack, pack_gated, quantize
 from pydoit.kernels.lowering import compile_module
@@ -34,6 +41,19 @@ def stored(chosen: WeightFormat, matrix: Any) -> Any:
     return matrix.astype(np.float64)
 
 
+def rounded(array: Any) -> Any:
+    """The nearest bfloat16 values, as float64."""
+    import ml_dtypes
+
+    return array.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def by_tiles(chosen: WeightFormat, arch: str, rows: int) -> bool:
+    """Whether this machine multiplies so many rows by AMX tiles."""
+    least = LEAST_ROWS.get(chosen.dtype)
+    return arch in ARCHS and "amx_bf16" in cpu_flags() and least is not None and rows >= least
+
+
 def check(found: Any, wanted: Any, scale: Any) -> None:
     """Errors beside the size of what is summed up: activations of quantized layers keep 16 bits."""
     assert np.all(np.isfinite(found))
@@ -41,8 +61,15 @@ def check(found: Any, wanted: Any, scale: Any) -> None:
 
 
 @pytest.mark.parametrize("chosen", FORMATS, ids=str)
-@pytest.mark.parametrize("arch", ["x86-64", "x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize(("n", "k"), [(77, 72), (48, 320), (16, 33)])
+@pytest.mark.parametrize(
+    ("arch", "n", "k"),
+    [
+        *itertools.product(["x86-64", "x86-64-v3", "x86-64-v4"], [77], [72]),
+        *itertools.product(["x86-64", "x86-64-v3", "x86-64-v4"], [48], [320]),
+        *itertools.product(["x86-64-v3", "x86-64-v4"], [16], [33]),
+        ("x86-64-v4", 33, 1100),
+    ],
+)
 def test_products(chosen: WeightFormat, arch: str, n: int, k: int) -> None:
     target = cpu(arch)
     generator = np.random.default_rng(n)
@@ -56,7 +83,10 @@ def test_products(chosen: WeightFormat, arch: str, n: int, k: int) -> None:
         x = (generator.normal(size=(rows, k)) * sizes).astype(np.float32)
         out = np.full((rows, n), np.nan, np.float32)
         found = call(one if rows == 1 else several, x, *packed.values(), out)[-1]
-        check(found, x.astype(np.float64) @ kept.T, np.abs(x).astype(np.float64) @ np.abs(kept).T)
+        wanted = x.astype(np.float64) @ kept.T
+        if by_tiles(chosen, arch, rows):
+            wanted = rounded(x) @ (kept if chosen.group_size is None else rounded(kept)).T
+        check(found, wanted, np.abs(x).astype(np.float64) @ np.abs(kept).T)
 
 
 @pytest.mark.parametrize("chosen", [FORMATS[0], FORMATS[2], FORMATS[4], FORMATS[5]], ids=str)
@@ -121,6 +151,71 @@ def test_code_for_other_cpus(chosen: WeightFormat, arch: str) -> None:
         assert "zmm" in text
         if chosen.quantized:
             assert "vpmaddwd" in text or "vpdpwssd" in text
+        assert ("tdpbf16ps" in text) == (rows != 1 and arch in ARCHS)
+
+
+def test_a_long_depth_is_summed_block_by_block() -> None:
+    target = cpu("x86-64-v4")
+    generator = np.random.default_rng(2)
+    n, k, rows = 32, 2 * STORED_BLOCK + 48, 40
+    x, matrix = (generator.normal(size=shape).astype(np.float32) for shape in ((rows, k), (n, k)))
+    kernel = compile_kernel(linear(FORMATS[1], tirx.Var("rows", "int64"), n, k, target), target)
+    found = call(kernel, x, *pack(FORMATS[1], matrix, 16).values(), np.full((rows, n), np.nan, np.float32))[-1]
+    given = rounded(x) if by_tiles(FORMATS[1], "x86-64-v4", rows) else x.astype(np.float64)
+    check(found, given @ rounded(matrix).T, np.abs(given) @ np.abs(rounded(matrix)).T)
+
+
+def test_what_is_not_a_number_stays_so_by_tiles() -> None:
+    target = cpu("x86-64-v4")
+    generator = np.random.default_rng(3)
+    n, k, rows = 32, 40, 33
+    x, matrix = (generator.normal(size=shape).astype(np.float32) for shape in ((rows, k), (n, k)))
+    x.view(np.uint32)[5, 7], x.view(np.uint32)[20, 39], x[32, 0] = 0x7FFFFFFF, 0xFF800001, np.inf
+    kernel = compile_kernel(linear(FORMATS[1], tirx.Var("rows", "int64"), n, k, target), target)
+    found = call(kernel, x, *pack(FORMATS[1], matrix, 16).values(), np.full((rows, n), 7.0, np.float32))[-1]
+    spoiled = [5, 20, 32]
+    assert not np.isfinite(found[spoiled]).any()
+    assert np.isfinite(np.delete(found, spoiled, 0)).all()
+
+
+DENIED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdarg.h>
+long syscall(long number, ...) {
+  va_list given; va_start(given, number);
+  long a[6]; for (int i = 0; i < 6; ++i) a[i] = va_arg(given, long);
+  va_end(given);
+  if (number == 158 && a[0] == 0x1023) return -1;
+  return ((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+"""
+WITHOUT_TILES = """
+import numpy as np
+from pydoit.kernels.cpu.linear import linear
+from pydoit.kernels.cpu.weight_format import WeightFormat, pack
+from pydoit.tvm_compat import tirx
+from tests.kernels.cpu.running import call, compile_kernel, cpu
+
+target, chosen = cpu("x86-64-v4"), WeightFormat("bfloat16")
+x, matrix = (np.random.default_rng(5).normal(size=shape).astype(np.float32) for shape in ((20, 64), (32, 64)))
+kernel = compile_kernel(linear(chosen, tirx.Var("rows", "int64"), 32, 64, target), target)
+found = call(kernel, x, *pack(chosen, matrix, 16).values(), np.zeros((20, 32), np.float32))[-1]
+kept = (pack(chosen, matrix, 16)["weight"].view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+kept = kept.reshape(2, 32, 16, 2).transpose(0, 2, 1, 3).reshape(32, 64)
+np.testing.assert_allclose(found, x.astype(np.float64) @ kept.T, atol=2e-5)
+"""
+
+
+def test_a_machine_that_denies_tiles_multiplies_with_vectors(tmp_path: Path) -> None:
+    """The same code: activations are then not rounded."""
+    cpu("x86-64-v4")
+    (tmp_path / "denied.c").write_text(DENIED)
+    library = tmp_path / "denied.so"
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", tmp_path / "denied.c", "-o", library, "-ldl"], check=True)
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    root = Path(__file__).parents[3]
+    subprocess.run([sys.executable, "-c", WITHOUT_TILES], cwd=root, env=environment, check=True)
 
 
 def test_what_does_not_fit_is_refused() -> None:
