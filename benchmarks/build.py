@@ -30,6 +30,8 @@ def copy_workspace(folder: Path) -> Path:
     """The checked-in recipes in a folder of their own."""
     shutil.copytree(ROOT / "recipes", folder / "recipes", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "modelbuild.toml", folder)
+    (folder / "benchmarks").mkdir()
+    shutil.copy(ROOT / "benchmarks/peers.json", folder / "benchmarks")
     return folder
 
 

@@ -70,6 +70,8 @@ def copy_workspace(folder: Path) -> Path:
     folder.mkdir(parents=True)
     shutil.copytree(ROOT / "recipes", folder / "recipes", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "modelbuild.toml", folder)
+    (folder / "benchmarks").mkdir()
+    shutil.copy(ROOT / "benchmarks/peers.json", folder / "benchmarks")
     return folder
 
 

@@ -22,6 +22,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> TestWorkspace:
     folder = tmp_path_factory.mktemp("end_to_end")
     shutil.copytree(ROOT / "recipes", folder / "workspace/recipes", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "modelbuild.toml", folder / "workspace")
+    (folder / "workspace/benchmarks").mkdir()
+    shutil.copy(ROOT / "benchmarks/peers.json", folder / "workspace/benchmarks")
     workspace = TestWorkspace(folder / "workspace", folder / "cache")
     done = workspace.doit("build", *RECIPES, "--set", "profile.repeat=5")
     assert done.returncode == 0, done.stdout + done.stderr

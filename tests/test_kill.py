@@ -154,4 +154,4 @@ def test_a_missing_compiler_is_a_clear_error(workspace: TestWorkspace) -> None:
     assert "compile failed" in done.stdout
     assert "no-such-compiler" in done.stdout
     assert "Traceback" not in done.stderr
-    assert os.listdir(workspace.root / "artifacts/tiny") == ["report.json"]
+    assert sorted(os.listdir(workspace.root / "artifacts/tiny")) == ["report.html", "report.json"]

@@ -56,6 +56,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> TestWorkspace:
     folder = tmp_path_factory.mktemp("real")
     shutil.copytree(ROOT / "recipes", folder / "workspace/recipes", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "modelbuild.toml", folder / "workspace")
+    (folder / "workspace/benchmarks").mkdir()
+    shutil.copy(ROOT / "benchmarks/peers.json", folder / "workspace/benchmarks")
     workspace = TestWorkspace(folder / "workspace", folder / "cache")
     command = [sys.executable, "-m", "doit", "build", *RECIPES, "--set", "profile.repeat=5"]
     subprocess.run(command, cwd=workspace.root, env=workspace.environment(), check=True)

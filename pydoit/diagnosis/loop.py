@@ -12,6 +12,7 @@ from pydoit.diagnosis.finding import Finding
 from pydoit.diagnosis.subject import PROFILED, Subject
 from pydoit.errors import ModelBuildError
 from pydoit.experiments.bootstrap import Ratio
+from pydoit.report.numbers import shortened
 
 MARGIN = 0.02
 MOST_ROUNDS = 6
@@ -120,4 +121,4 @@ def _first(found: Diagnosis) -> str:
     if not found.findings:
         return f"none ({found.bottleneck})"
     finding = found.findings[0]
-    return f"{finding.bottleneck}: {finding.kind}" + (f" of {finding.kernel}" if finding.kernel else "")
+    return f"{finding.bottleneck}: {finding.kind}" + (f" of {shortened(finding.kernel, 60)}" if finding.kernel else "")

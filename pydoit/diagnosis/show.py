@@ -6,9 +6,12 @@ from pydoit.diagnosis.diagnose import Diagnosis
 from pydoit.diagnosis.facts import Facts
 from pydoit.diagnosis.finding import Evidence, Finding, shown
 from pydoit.diagnosis.loop import Loop
+from pydoit.report.numbers import shortened
 from pydoit.text_table import text_table
 
 KERNELS = 10
+NAME = 60
+"""Characters of a kernel's name; those of long fusions have hundreds."""
 
 
 def text(recipe: str, facts: Facts, found: Diagnosis) -> str:
@@ -37,7 +40,7 @@ def loop_text(recipe: str, loop: Loop) -> str:
         lines += ["", text_table(("finding", "change", "time", "verdict"), rows).rstrip()]
     lines += [f"the bottleneck moved: {move}" for move in loop.moves]
     if loop.kept:
-        lines += ["", "put into the recipe:", *(f"  {assignment}" for assignment in loop.kept)]
+        lines += ["", "put into the recipe:", *(f"  {assignment}" for assignment in shown(loop.kept))]
     return "\n".join([*lines, "", _findings(loop.last)])
 
 
@@ -46,7 +49,7 @@ def _kernel_table(facts: Facts) -> str:
     ranked = sorted(facts.kernels, key=lambda kernel: -(kernel.get("headroom_ms") or 0.0))[:KERNELS]
     rows = [
         (
-            kernel["name"],
+            shortened(kernel["name"], NAME),
             str(kernel["calls"]),
             f"{kernel['ms']:.4f}",
             f"{kernel['share']:.0%}",
@@ -67,7 +70,7 @@ def _findings(found: Diagnosis) -> str:
 
 def _finding(number: int, finding: Finding) -> str:
     gain = f" (at most {finding.gain_ms:.3f} ms)" if finding.gain_ms else ""
-    lines = [f"{number}. {finding.bottleneck}, {finding.kind}: {finding.title}{gain}"]
+    lines = [f"{number}. {finding.bottleneck}, {finding.kind}: {shortened(finding.title)}{gain}"]
     lines += [f"   {_evidence(item)}" for item in finding.evidence]
     lines += [f"   change: {finding.change}"]
     lines += [f"   try: {' '.join(shown(chosen))}" for chosen in finding.assignments]

@@ -97,6 +97,6 @@ def _inside(loop: Any, around: _Leaf, extents: Mapping[str, int]) -> _Leaf:
 def _is_wide(node: Any) -> bool:
     """Whether a leaf stores a vector or calls an instruction that does."""
     if isinstance(node, tirx.Evaluate):
-        return isinstance(node.value, tirx.Call)
+        return isinstance(node.value, ir.Call)
     dtype = str(getattr(node.value.ty, "dtype", ""))
     return "x" in dtype or any(type(index).__name__ in ("Ramp", "Broadcast") for index in node.indices)
