@@ -28,7 +28,7 @@ TILE = 16
 """Rows of a tile; each row has 64 bytes: 32 values of k, or 16 sums."""
 HEIGHT = 2
 """Tiles of rows that are multiplied with the weights in registers: with PAIR of them, four tiles of sums."""
-LEAST_ROWS = {"bfloat16": 2, "int8": 16, "int4": 16}
+LEAST_ROWS = {"bfloat16": 2, "int8": 32, "int4": 32}
 """Rows from which on tiles are faster; quantized weights have to be unpacked first."""
 STORED_BLOCK, UNPACKED_BLOCK = 4096, 256
 """Values of k that are multiplied with all rows before the next ones: weights as they are stored, and unpacked ones."""
@@ -213,10 +213,20 @@ def _split(value: Any, lanes: int, parts: int) -> list[Any]:
 
 
 def _joined(even: Any, odd: Any, parts: int) -> list[Any]:
-    """uint32 [LANES] of two bfloat16: of an even k in the low half, of the next one in the high half."""
-    low, high = (_split(value, LANES, parts) for value in (even, odd))
+    """uint32 [LANES] of two bfloat16: of an even k in the low half, of the next one in the high half.
+
+    The first of two parts is cut off, not rounded, and the second takes up what is left: an error of 2**-15 at most.
+    """
     mask, sixteen = constant(0xFFFF0000, LANES, "uint32"), constant(16, LANES, "uint32")
-    return [(first >> sixteen) | (second & mask) for first, second in zip(low, high, strict=True)]
+    values = [script.bind(value) for value in (even, odd)]
+    bits = [script.bind(reinterpret(value, "uint32", LANES)) for value in values]
+    joined = [(bits[0] >> sixteen) | (bits[1] & mask)]
+    if parts > 1:
+        half = constant(0x8000, LANES, "uint32")
+        rests = [value - reinterpret(own & mask, "float32", LANES) for value, own in zip(values, bits, strict=True)]
+        low, high = (script.bind(reinterpret(rest, "uint32", LANES) + half) for rest in rests)
+        joined.append((low >> sixteen) | (high & mask))
+    return joined
 
 
 def _parts(start: Any, count: int, emit: Callable[[Any, int], None]) -> None:
