@@ -85,7 +85,7 @@ def main() -> None:
         engines.append(Engine("ours", bits, [sys.executable, "ours", str(HERE.parent / "artifacts" / ARTIFACTS[bits]), *sizes]))
         if options.llama:
             file = requantized(options.llama, options.gguf, LLAMA[bits], options.folder)
-            engines.append(Engine("llama.cpp", bits, [options.llama, "llama", str(file), *sizes]))
+            engines.append(llama(bits, [options.llama, "llama", str(file), *sizes]))
         if options.transformers and bits in ("bf16", "fp32"):
             engines.append(Engine("transformers", bits, [sys.executable, "transformers", str(options.gguf), *sizes, bits]))
     bandwidths = []
@@ -124,6 +124,15 @@ def main() -> None:
         )
     if options.json:
         options.json.write_text(json.dumps({"bandwidth": bandwidth, "table": table}, indent=1))
+
+
+def llama(bits: str, command: list[str]) -> Engine:
+    """llama.cpp as it comes; where that does not survive its own AMX products, with weights as they are in the file."""
+    try:
+        return Engine("llama.cpp", bits, command)
+    except SystemExit:
+        print(f"llama.cpp {bits} crashes with weights in its own layout; measured with plain ones", flush=True)
+        return Engine("llama.cpp", bits, [*command, "plain"])
 
 
 def requantized(python: str, source: Path, kind: str, folder: Path) -> Path:

@@ -53,11 +53,17 @@ def ours(path: str, prompt: int, tokens: int, threads: int) -> tuple[int, Any]:
     return size, run
 
 
-def llama(path: str, prompt: int, tokens: int, threads: int) -> tuple[int, Any]:
-    """llama.cpp by llama-cpp-python's low-level interface, as its own llama-bench drives it."""
+def llama(path: str, prompt: int, tokens: int, threads: int, layout: str = "own") -> tuple[int, Any]:
+    """llama.cpp by llama-cpp-python's low-level interface, as its own llama-bench drives it.
+
+    With layout "plain" weights stay as they are in the file, without the blocks that its AMX products and others want.
+    """
     import llama_cpp
     import numpy as np
 
+    defaults = llama_cpp.llama_model_default_params()
+    defaults.use_extra_bufts = layout != "plain"
+    llama_cpp.llama_cpp.llama_model_default_params = lambda: defaults
     model = llama_cpp.Llama(path, n_ctx=1024, n_batch=512, n_threads=threads, n_threads_batch=threads, verbose=False)
 
     def run() -> tuple[float, float]:
