@@ -48,14 +48,14 @@ class Tune(Build):
         executor = session.workspace.executor
         if not executor.tracker or names[0] not in session.loaded:
             return None
-        target = session.loaded[names[0]].recipe.target
-        if target.kind != "cpu":
+        target = session.loaded[names[0]].values["target"]
+        if target["kind"] != "cpu":
             raise UserError(f"{names[0]}: candidates for a GPU are measured where it is, not through a tracker; set "
                             "MODELBUILD_TRACKER=off")  # fmt: skip
-        if target.arch == "native":
-            raise UserError(f'{names[0]}: [target] arch = "native" is this machine\'s CPU, and the tracker\'s devices have their own; '
+        if target["arch"] == "native":
+            raise UserError(f'{names[0]}: [target] arch = "native" is this machine\'s CPU, not that of the tracker\'s devices; '
                             'name theirs, e.g. --set target.arch="x86-64-v3"')  # fmt: skip
-        device = Device(executor.tracker, executor.tracker_key or target.arch)
+        device = Device(executor.tracker, executor.tracker_key or target["arch"])
         if not options["dry_run"]:
             require_server(device)
         return device

@@ -1,4 +1,4 @@
-"""The search for fast tiles: MetaSchedule builds candidates in processes of their own, a timer runs them, records keep the best."""
+"""The search for fast tiles: candidates are built in processes of their own, a timer runs them, records keep the best."""
 
 from __future__ import annotations
 
