@@ -113,7 +113,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> TestWorkspace:
     workspace.edit("recipes/tiny.toml", 'preset = "O1"', 'preset = "O2"')
     workspace.edit(
         "recipes/tiny.toml", "[verify]",
-        f'[target]\narch = "{ARCH}"\n\n[tune]\nrecords = "recipes/tuning/tiny.json"\ntrials = 2\n\n[kernels]\nconv2d = "tvm"\nmatmul = "tvm"\n\n[verify]',
+        f'[target]\narch = "{ARCH}"\n\n[tune]\nrecords = "recipes/tuning/tiny.json"\ntrials = 1\n\n[kernels]\nconv2d = "tvm"\nmatmul = "tvm"\n\n[verify]',
     )  # fmt: skip
     return workspace
 
