@@ -90,7 +90,18 @@ def test_executor(text: str, address: str) -> None:
         assert found.executor == ExecutorSettings("ray", address)
 
 
-@pytest.mark.parametrize("text", ['kind = "slurm"', 'tracker = "board"', 'tracker_key = "a:b"', 'address = "head"', 'address = "ray://u:p@h:1"', "kind = 1", "cpus = 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'kind = "slurm"',
+        'tracker = "board"',
+        'tracker_key = "a:b"',
+        'address = "head"',
+        'address = "ray://u:p@h:1"',
+        "kind = 1",
+        "cpus = 1",
+    ],
+)
 def test_executors_that_are_none(text: str) -> None:
     written = f"schema = 1\n[executor]\n{text}\n"
     with pytest.raises(RecipeError, match=r"^modelbuild.toml:\d: executor"):

@@ -48,11 +48,13 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         raise StageError('tune: this module has no kernel to tune; use passes = { preset = "O2" }')
     chosen = TuningTarget(arch=spec.target.arch, threads=spec.target.threads, device=spec.tracker_key)
     start: dict[str, Record] = {}
+    providers: list[Record] = []  # of operators; they are compared again here, and stay as they are with a tracker
     for path in (inputs.get("records"), Path(spec.checkpoint)):
         if path is not None and path.is_file():
             given = read_records(path)
             if given.target.arch == spec.target.arch:
                 start |= {record.key: record for record in given.records if record.key in tasks}
+                providers += [record for record in given.records if spec.tracker and "provider" in record.decisions]
 
     def text(records: list[Record]) -> str:
         return Records(target=chosen, records=tuple(records)).to_text()
@@ -62,7 +64,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
 
     target = make_tvm_target(spec.target)
     found = search(module, target, list(start.values()), spec.trials, spec.budget_seconds, progress, save, _timer(spec))
-    (out / "records.json").write_text(text(found), encoding="utf-8")
+    (out / "records.json").write_text(text([*found, *providers]), encoding="utf-8")
     return {"tasks": len(tasks), "known": len(start), "records": len(found)}
 
 

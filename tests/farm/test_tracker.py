@@ -120,11 +120,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> TestWorkspace:
 
 def test_a_model_is_tuned_on_the_device_and_built_with_its_records(address: str, site: TestWorkspace) -> None:
     site.write("modelbuild.toml", f'schema = 1\n\n[executor]\ntracker = "{address}"\n')
+    kept = {
+        "task": "matmul",
+        "key": "0" * 64,
+        "decisions": {"provider": "onednn"},
+        "microseconds": 1.0,
+        "default_microseconds": 2.0,
+    }
+    site.write("recipes/tuning/tiny.json", json.dumps({"schema": 1, "target": {"arch": ARCH}, "records": [kept]}))
     done = site.doit("tune", "tiny", "--set", 'tune.budget="60s"')
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"measuring on {ARCH} of the tracker {address}" in done.stdout + done.stderr
     document = json.loads((site.root / "recipes/tuning/tiny.json").read_text())
     assert document["target"] == {"arch": ARCH, "device": ARCH, "threads": 0}
+    assert kept in document["records"]
+    document["records"].remove(kept)
     assert document["records"]
     assert all(0 < record["microseconds"] <= record["default_microseconds"] for record in document["records"])
     built = site.doit("build", "tiny", "--stages", "compile", MODELBUILD_TRACKER="127.0.0.1:1")  # a build asks no tracker
@@ -150,6 +160,31 @@ def test_faults_are_told_in_one_line(address: str, site: TestWorkspace) -> None:
     assert "MODELBUILD_TRACKER: 'board' is no address" in fault(MODELBUILD_TRACKER="board")
 
 
+def test_an_interrupt_ends_all_of_it(address: str, site: TestWorkspace) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "doit", "tune", "tiny", "--fresh", "--trials", "12"], cwd=site.root, text=True,
+        env=site.environment(MODELBUILD_TRACKER=address), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        while "measuring on" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        assert process.returncode == 130
+        wait_for(lambda: not any(str(site.cache).encode() in command_line(path) for path in Path("/proc").glob("[0-9]*")))
+    finally:
+        kill(process)
+    wait_for(lambda: ARCH in server_keys(address))
+
+
+def command_line(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 @pytest.mark.parametrize(
     ("answer", "fault"), [(b"", "has not answered for"), (b"HTTP/1.1 400 Bad Request", "something else listens there")]
 )
@@ -173,7 +208,7 @@ def test_waiting_for_a_server_has_an_end(address: str, monkeypatch: pytest.Monke
             take_server(Device(address, "busy"))
 
 
-SEARCH = '''
+SEARCH = """
 import sys
 address, *folders = sys.argv[1:]
 sys.path[:0] = folders
@@ -213,7 +248,7 @@ timer.RUN_SECONDS = 0.001  # no session is so short
 find(timer.RemoteTimer)
 timer.RUN_SECONDS = 20.0
 find(Waiting)
-'''
+"""
 
 
 def test_a_search_survives_its_candidates_and_ends_with_its_device(address: str, board: subprocess.Popen[bytes]) -> None:
