@@ -40,9 +40,9 @@ def wait_for(done: Callable[[], bool], seconds: float = 30) -> None:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A module of TVM as a program, with the process that it starts; both are gone afterwards."""
+    """A program of Python; it is gone afterwards with all that it started."""
     process = subprocess.Popen(
-        [sys.executable, "-m", *arguments], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", *arguments], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         yield process
@@ -58,10 +58,22 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+# What the programs tvm.exec.rpc_tracker and rpc_server run in a child, without the parent that imports TVM a second time.
+TRACKER = """
+import sys
+from tvm.rpc.tracker import PopenTrackerServerState
+state = PopenTrackerServerState("127.0.0.1", int(sys.argv[1]), int(sys.argv[1]) + 1, silent=True)
+"""
+SERVER = """
+import sys
+from tvm.rpc.server import PopenRPCServerState
+port, tracker = int(sys.argv[1]), sys.argv[2].split(":")
+state = PopenRPCServerState("127.0.0.1", port, port + 1, tracker_addr=(tracker[0], int(tracker[1])), key=sys.argv[3], silent=True)
+"""
+
+
 def serving(address: str, key: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    port = free_port()
-    places = ("--host", "127.0.0.1", "--port", str(port), "--port-end", str(port + 1))
-    return running("tvm.exec.rpc_server", "--tracker", address, "--key", key, "--silent", *places)
+    return running(SERVER, str(free_port()), address, key)
 
 
 def keys_at(address: str) -> list[str] | None:
@@ -75,7 +87,7 @@ def keys_at(address: str) -> list[str] | None:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     port = free_port()
-    with running("tvm.exec.rpc_tracker", "--host", "127.0.0.1", "--port", str(port), "--port-end", str(port + 1), "--silent"):
+    with running(TRACKER, str(port)):
         address = f"127.0.0.1:{port}"
         wait_for(lambda: keys_at(address) is not None)
         yield address
@@ -193,19 +205,6 @@ def test_what_is_no_tracker(answer: bytes, fault: str, monkeypatch: pytest.Monke
     there, listening = silent(answer)
     with listening, pytest.raises(UserError, match=fault):
         require_server(Device(there, ARCH))
-
-
-def test_waiting_for_a_server_has_an_end(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracker, "LOST_SECONDS", 1.0)
-    monkeypatch.setattr(tracker, "BUSY_SECONDS", 2.0)
-    monkeypatch.setattr(tracker, "LOOK_SECONDS", 0.2)
-    with pytest.raises(TrackerError, match="no server with the key 'gone' for 1 s"):
-        take_server(Device(address, "gone"))
-    with serving(address, "busy"):
-        wait_for(lambda: "busy" in server_keys(address))
-        take_server(Device(address, "busy"))
-        with pytest.raises(TrackerError, match="all are busy"):
-            take_server(Device(address, "busy"))
 
 
 SEARCH = """
