@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import make_workspace
@@ -54,6 +56,12 @@ def address(tmp_path: Path) -> Iterator[str]:
             head.wait()
 
 
+def entries(store: Path) -> dict[str, Any]:
+    """The entries of a store with one build in it, by stage."""
+    found = [json.loads(path.read_bytes()) for path in store.glob("actions/*/*.json")]
+    return {entry["stage"]: entry for entry in found}
+
+
 def test_a_build_on_a_local_cluster(address: str, tmp_path: Path) -> None:
     workspace, alone = make_workspace(tmp_path / "a"), make_workspace(tmp_path / "b")
     settings = f'[executor]\nkind = "ray"\naddress = "{address}"\n\n[cache]\nremote = "file://{tmp_path}/remote"\nmode = "read-write"\n'
@@ -63,9 +71,11 @@ def test_a_build_on_a_local_cluster(address: str, tmp_path: Path) -> None:
     reasons = {stage["name"]: stage["reason"] for stage in workspace.report()["stages"] if stage["name"] != "fetch"}
     assert all(reason.startswith("on the cluster: ") for reason in reasons.values()), reasons
     assert len(list((tmp_path / "elsewhere").glob("actions/*/*.json"))) == len(reasons)
-    alone.build()
-    for name in ("lib.so", "weights/model.safetensors", "manifest.json"):
-        assert (workspace.root / "artifacts/tiny" / name).read_bytes() == (alone.root / "artifacts/tiny" / name).read_bytes()
+    here = alone.doit("build", "tiny", "--stages", "compile,weights")  # what machines could make differently
+    assert here.returncode == 0, here.stdout + here.stderr
+    there = entries(tmp_path / "elsewhere")
+    for stage in ("import", "optimize", "compile", "weights"):
+        assert entries(alone.cache)[stage]["outputs"] == there[stage]["outputs"]
     again = workspace.doit("build", "tiny", MODELBUILD_CACHE_SECRET="a secret of this test")
     assert "tiny: up to date" in again.stdout
     workspace.write("modelbuild.toml", f'schema = 1\n\n[executor]\nkind = "ray"\naddress = "{address}"\n')

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,22 +101,18 @@ def board(address: str) -> Iterator[subprocess.Popen[bytes]]:
         yield board
 
 
-def silent(answer: bytes) -> tuple[str, socket.socket]:
-    """Something that listens, says `answer` to each connection, and no more."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    held = []
+@contextmanager
+def silent(answer: bytes) -> Iterator[str]:
+    """The address of something that listens, says `answer` to the first connection, and no more."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as held:
 
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-                held.append(connection)
-                connection.sendall(answer)
-            except OSError:
-                return
+        def serve() -> None:
+            held.enter_context(listening.accept()[0]).sendall(answer)
 
-    threading.Thread(target=serve, daemon=True).start()
-    return f"127.0.0.1:{listening.getsockname()[1]}", listening
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +198,7 @@ def command_line(process: Path) -> bytes:
 )
 def test_what_is_no_tracker(answer: bytes, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker, "ANSWER_SECONDS", 0.5)
-    there, listening = silent(answer)
-    with listening, pytest.raises(UserError, match=fault):
+    with silent(answer) as there, pytest.raises(UserError, match=fault):
         require_server(Device(there, ARCH))
 
 
