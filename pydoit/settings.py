@@ -18,6 +18,9 @@ PUBLIC_KEY = r"^([0-9a-fA-F]{64}|[A-Za-z0-9+/_-]{43}=)$"
 REMOTE = re.compile(r"file:///[^?#\n]+|(s3|gs|gcs|az|abfs|https?)://[^\s/?#:@]+(:\d+|@[^\s/?#:@]+)?(/[^\s?#@]*)?")
 MODES = ("read", "read-write")
 EXECUTORS = ("local", "ray")
+TRACKER = r"[A-Za-z0-9._-]+:\d{1,5}"
+TRACKER_KEY = r"[A-Za-z0-9._-]+"
+"""TVM splits keys at colons and blanks."""
 ADDRESS = r"auto|(ray://)?[A-Za-z0-9._-]+:\d{1,5}"
 
 
@@ -43,6 +46,10 @@ class ExecutorSettings:
 
     kind: str = "local"
     address: str = "auto"
+    tracker: str = ""
+    """host:port of TVM's RPC tracker; empty when candidates are measured here."""
+    tracker_key: str = ""
+    """Key of the servers that measure; empty for the recipe's arch."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,17 @@ def with_environment(settings: RemoteSettings) -> RemoteSettings:
     if mode not in MODES:
         raise UserError(f"MODELBUILD_REMOTE_MODE: {mode!r} is unknown; {nearest(mode, list(MODES))}")
     return replace(settings, url=url, mode=mode)
+
+
+def tracker_of(settings: ExecutorSettings) -> ExecutorSettings:
+    """The settings with what MODELBUILD_TRACKER and MODELBUILD_TRACKER_KEY say; `UserError` for what they may not say."""
+    tracker = os.environ.get("MODELBUILD_TRACKER", settings.tracker)
+    tracker, key = "" if tracker == "off" else tracker, os.environ.get("MODELBUILD_TRACKER_KEY") or settings.tracker_key
+    if tracker and not re.fullmatch(TRACKER, tracker):
+        raise UserError(f"MODELBUILD_TRACKER: {tracker!r} is no address; write host:port, or off")
+    if key and not re.fullmatch(TRACKER_KEY, key):
+        raise UserError(f"MODELBUILD_TRACKER_KEY: {key!r} is no key; it has letters, digits, dots, dashes and underscores")
+    return replace(settings, tracker=tracker, tracker_key=key)
 
 
 def check_remote(url: str) -> None:
@@ -125,6 +143,8 @@ def _is_plain_executor(executor: Any) -> bool:
     checks: dict[str, Callable[[Any], bool]] = {
         "kind": lambda value: value in EXECUTORS,
         "address": lambda value: isinstance(value, str) and re.fullmatch(ADDRESS, value) is not None,
+        "tracker": lambda value: isinstance(value, str) and re.fullmatch(TRACKER, value) is not None,
+        "tracker_key": lambda value: isinstance(value, str) and re.fullmatch(TRACKER_KEY, value) is not None,
     }
     return isinstance(executor, dict) and all(name in checks and checks[name](value) for name, value in executor.items())
 

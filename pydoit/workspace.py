@@ -11,7 +11,7 @@ from pathlib import Path
 from pydoit.errors import ModelBuildError, RecipeError, StoreError, UserError
 from pydoit.loading import read_table
 from pydoit.nearest import nearest
-from pydoit.settings import FILE_NAME, RemoteSettings, Settings, read_settings, with_environment
+from pydoit.settings import FILE_NAME, ExecutorSettings, RemoteSettings, Settings, read_settings, tracker_of, with_environment
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -57,6 +57,11 @@ class Workspace:
     def remote(self) -> RemoteSettings:
         """The remote cache; what the environment says wins. `UserError` for what it cannot say."""
         return with_environment(self.settings.remote)
+
+    @property
+    def executor(self) -> ExecutorSettings:
+        """Where stages run and candidates are measured; what the environment says wins. `UserError` for what it cannot say."""
+        return tracker_of(self.settings.executor)
 
     @cached_property
     def recipe_files(self) -> dict[str, list[Path]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, field_validator
 
 from pydoit.frozen import Frozen
-from pydoit.settings import ADDRESS, MAX_SIZE, PUBLIC_KEY, check_remote
+from pydoit.settings import ADDRESS, MAX_SIZE, PUBLIC_KEY, TRACKER, TRACKER_KEY, check_remote
 
 
 class Cache(Frozen):
@@ -52,6 +52,12 @@ class Executor(Frozen):
     """local: on this machine. ray: on a Ray cluster, whose machines reach the remote cache, which must be read-write."""
     address: Annotated[str, Field(pattern=rf"^({ADDRESS})$")] = "auto"
     """The cluster: auto (one that runs here, or RAY_ADDRESS), HOST:PORT of its head, or ray://HOST:PORT."""
+    tracker: Annotated[str, Field(pattern=rf"^({TRACKER})?$")] = ""
+    """TVM's RPC tracker, HOST:PORT: `doit tune` compiles here and measures on a device that it gives; on this machine when left
+    out. MODELBUILD_TRACKER in the environment wins ("off" for none)."""
+    tracker_key: Annotated[str, Field(pattern=rf"^({TRACKER_KEY})?$")] = ""
+    """Key under which the devices' servers are registered there; the recipe's arch when left out. MODELBUILD_TRACKER_KEY in the
+    environment wins."""
 
 
 class WorkspaceFile(Frozen):

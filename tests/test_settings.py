@@ -9,7 +9,7 @@ import tomli
 
 from pydoit import settings
 from pydoit.errors import RecipeError, UserError
-from pydoit.settings import ExecutorSettings, RemoteSettings, read_settings, with_environment
+from pydoit.settings import ExecutorSettings, RemoteSettings, read_settings, tracker_of, with_environment
 
 HEX, BASE64 = "ab" * 32, "q83vASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4k="
 
@@ -90,8 +90,35 @@ def test_executor(text: str, address: str) -> None:
         assert found.executor == ExecutorSettings("ray", address)
 
 
-@pytest.mark.parametrize("text", ['kind = "slurm"', 'address = "head"', 'address = "ray://u:p@h:1"', "kind = 1", "cpus = 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'kind = "slurm"',
+        'tracker = "board"',
+        'tracker_key = "a:b"',
+        'address = "head"',
+        'address = "ray://u:p@h:1"',
+        "kind = 1",
+        "cpus = 1",
+    ],
+)
 def test_executors_that_are_none(text: str) -> None:
     written = f"schema = 1\n[executor]\n{text}\n"
     with pytest.raises(RecipeError, match=r"^modelbuild.toml:\d: executor"):
         read_settings(tomli.loads(written), written)
+
+
+def test_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    for more in ("", 'recipes = "recipes"\n'):  # read without the typed form, and with it
+        written = f'schema = 1\n{more}[executor]\ntracker = "lab:9190"\ntracker_key = "x86-64-v3"\n'
+        found = read_settings(tomli.loads(written), written).executor
+        assert found == ExecutorSettings("local", "auto", "lab:9190", "x86-64-v3")
+    assert tracker_of(found) == found
+    monkeypatch.setenv("MODELBUILD_TRACKER", "off")
+    monkeypatch.setenv("MODELBUILD_TRACKER_KEY", "board")
+    assert tracker_of(found) == ExecutorSettings(tracker_key="board")
+    for name, value in (("MODELBUILD_TRACKER", "lab"), ("MODELBUILD_TRACKER_KEY", "a b")):
+        monkeypatch.setenv(name, value)
+        with pytest.raises(UserError, match=f"^{name}: "):
+            tracker_of(found)
+        monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""The search for fast tiles: MetaSchedule builds and runs candidates in processes of their own, records keep the best."""
+"""The search for fast tiles: candidates are built in processes of their own, a timer runs them, records keep the best."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from pydoit.kernels.scheduling import schedule_function
 from pydoit.kernels.tasks import Task, extract_tasks
 from pydoit.kernels.tile import Tile
 from pydoit.kernels.tile_space import default_tile, tile_choices
+from pydoit.kernels.timer import LocalTimer, Timer
 from pydoit.records import Record
-from pydoit.tvm_compat import IRModule, meta_schedule, te, tvm
+from pydoit.tvm_compat import IRModule, te
 
 BUILD_SECONDS = 60.0
 """A candidate that takes longer to compile is given up."""
-RUN_SECONDS = 20.0
-"""A candidate that takes longer to measure is given up."""
 FINALISTS = 4
 """Candidates that are measured again, in turns with the default."""
 FINAL_ROUNDS = 3
@@ -39,18 +38,20 @@ def search(
     budget_seconds: float | None,
     progress: Callable[[str], None],
     checkpoint: Callable[[list[Record]], None] | None = None,
+    timer: Timer | None = None,
 ) -> list[Record]:
     """Measure up to `trials` tiles for each kernel of `module` that `records` lacks; return all records.
 
     It starts from the given records, stops when `budget_seconds` have passed, and survives candidates that crash or
     hang. After each kernel `checkpoint` gets what was found so far, so that an interrupted search can be continued.
+    `timer` measures; this machine does by default. Raises what it raises when it can measure no more.
     """
     found = {record.key: record for record in records}
     waiting = [task for task in extract_tasks(module) if task.key not in found]
     waiting.sort(key=lambda task: (-_work(task), task.name))
     started = time.monotonic()
     with TemporaryDirectory(prefix="modelbuild-tune-") as folder:
-        bench = _Bench(target, Path(folder))
+        bench = _Bench(target, Path(folder), timer or LocalTimer())
         for number, task in enumerate(waiting, start=1):
             elapsed = time.monotonic() - started
             if budget_seconds is not None and elapsed >= budget_seconds:
@@ -95,15 +96,17 @@ def _tune(task: Task, bench: _Bench, trials: int, seconds: float | None) -> Reco
 class _Bench:
     """Builds and times tiles of a kernel; keeps what it built until the next kernel."""
 
-    def __init__(self, target: Any, folder: Path) -> None:
+    def __init__(self, target: Any, folder: Path, timer: Timer) -> None:
         self.machine = Machine.of(target)
         self._target = target
+        self._timer = timer
         self._folder = folder
         self._built: dict[tuple[str, Tile], Path] = {}
         # What TVM imports at its first compilation would otherwise be imported again in each forked process.
         source = te.placeholder((16,), name="source")
         copy = te.create_prim_func([source, te.compute((16,), lambda index: source[index], name="copy")])
         compile_module(IRModule({"main": copy}), target).export_library(str(folder / "first.so"))
+        timer.check(copy, folder / "first.so")
 
     def measure(self, task: Task, tiles: Iterable[Tile], seconds: float | None) -> dict[Tile, float]:
         """Return the least time in seconds of each tile that could be built and run."""
@@ -115,7 +118,7 @@ class _Bench:
             path = self._built.get((task.key, tile))
             if path is None or (deadline is not None and times and time.monotonic() > deadline):
                 continue
-            (least,) = run_isolated(partial(_time_library, task.function), [path], 1, RUN_SECONDS)
+            least = self._timer.seconds(task.function, path)
             if least is not None:
                 times[tile] = least
         return times
@@ -137,17 +140,6 @@ def _build_library(function: Any, machine: Machine, target: Any, candidate: tupl
     scheduled = schedule_function(function, machine, tile).with_attr("global_symbol", "main")
     compile_module(IRModule({"main": scheduled}), target).export_library(str(path))
     return True
-
-
-def _time_library(function: Any, path: Path) -> float:
-    """Return the least seconds of one call over several short series, on random data."""
-    local = meta_schedule.runner.local_runner
-    device = tvm.cpu()
-    shapes = [info.as_json() for info in meta_schedule.arg_info.ArgInfo.from_prim_func(function)]
-    arguments = local.default_alloc_argument(device, shapes, 1)
-    config = meta_schedule.runner.EvaluatorConfig(number=1, repeat=12, min_repeat_ms=2)
-    seconds = local.default_run_evaluator(tvm.runtime.load_module(str(path)), device, config, arguments)
-    return float(min(seconds))
 
 
 def _work(task: Task) -> int:

@@ -1,15 +1,18 @@
-"""search: measure schedule candidates on this machine; run by `doit tune`, no part of a build's graph."""
+"""search: measure schedule candidates, here or on a device behind a tracker; run by `doit tune`, no part of a build's graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydoit.errors import StageError
 from pydoit.frozen import Frozen
 from pydoit.target import ResolvedTarget, make_tvm_target
 from pydoit.worker import progress
+
+if TYPE_CHECKING:
+    from pydoit.kernels.timer import Timer
 
 TOOLS = ("apache-tvm", "apache-tvm-ffi")
 READS = {"optimize": ("module.json",)}
@@ -26,6 +29,10 @@ class Spec(Frozen):
     """File that holds the records found so far; an interrupted search goes on from it."""
     target: ResolvedTarget
     """What the candidates are compiled for."""
+    tracker: str = ""
+    """host:port of TVM's RPC tracker; empty to measure on this machine."""
+    tracker_key: str = ""
+    """Key of the servers that measure."""
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
@@ -39,13 +46,15 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     tasks = {task.key for task in extract_tasks(module)}
     if not tasks:
         raise StageError('tune: this module has no kernel to tune; use passes = { preset = "O2" }')
-    chosen = TuningTarget(arch=spec.target.arch, threads=spec.target.threads)
+    chosen = TuningTarget(arch=spec.target.arch, threads=spec.target.threads, device=spec.tracker_key)
     start: dict[str, Record] = {}
+    providers: list[Record] = []  # of operators; they are compared again here, and stay as they are with a tracker
     for path in (inputs.get("records"), Path(spec.checkpoint)):
         if path is not None and path.is_file():
             given = read_records(path)
             if given.target.arch == spec.target.arch:
                 start |= {record.key: record for record in given.records if record.key in tasks}
+                providers += [record for record in given.records if spec.tracker and "provider" in record.decisions]
 
     def text(records: list[Record]) -> str:
         return Records(target=chosen, records=tuple(records)).to_text()
@@ -54,6 +63,15 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         Path(spec.checkpoint).write_text(text(records), encoding="utf-8")
 
     target = make_tvm_target(spec.target)
-    found = search(module, target, list(start.values()), spec.trials, spec.budget_seconds, progress, save)
-    (out / "records.json").write_text(text(found), encoding="utf-8")
+    found = search(module, target, list(start.values()), spec.trials, spec.budget_seconds, progress, save, _timer(spec))
+    (out / "records.json").write_text(text([*found, *providers]), encoding="utf-8")
     return {"tasks": len(tasks), "known": len(start), "records": len(found)}
+
+
+def _timer(spec: Spec) -> Timer:
+    from pydoit.farm.tracker import Device
+    from pydoit.kernels.timer import LocalTimer, RemoteTimer
+
+    if not spec.tracker:
+        return LocalTimer()
+    return RemoteTimer(Device(spec.tracker, spec.tracker_key), spec.target.arch, spec.target.threads, progress)

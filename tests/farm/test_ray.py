@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -11,12 +13,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import make_workspace
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
 
 
 def free_port() -> int:
@@ -47,10 +49,17 @@ def address(tmp_path: Path) -> Iterator[str]:
             yield f"127.0.0.1:{port}"
         finally:
             head.send_signal(signal.SIGTERM)
-            try:
-                head.wait(20)
-            finally:
-                os.killpg(head.pid, signal.SIGKILL) if head.poll() is None else None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                head.wait(5)
+            with contextlib.suppress(ProcessLookupError):  # its servers and workers share its group, and may outlive it
+                os.killpg(head.pid, signal.SIGKILL)
+            head.wait()
+
+
+def entries(store: Path) -> dict[str, Any]:
+    """The entries of a store with one build in it, by stage."""
+    found = [json.loads(path.read_bytes()) for path in store.glob("actions/*/*.json")]
+    return {entry["stage"]: entry for entry in found}
 
 
 def test_a_build_on_a_local_cluster(address: str, tmp_path: Path) -> None:
@@ -62,9 +71,11 @@ def test_a_build_on_a_local_cluster(address: str, tmp_path: Path) -> None:
     reasons = {stage["name"]: stage["reason"] for stage in workspace.report()["stages"] if stage["name"] != "fetch"}
     assert all(reason.startswith("on the cluster: ") for reason in reasons.values()), reasons
     assert len(list((tmp_path / "elsewhere").glob("actions/*/*.json"))) == len(reasons)
-    alone.build()
-    for name in ("lib.so", "weights/model.safetensors", "manifest.json"):
-        assert (workspace.root / "artifacts/tiny" / name).read_bytes() == (alone.root / "artifacts/tiny" / name).read_bytes()
+    here = alone.doit("build", "tiny", "--stages", "compile,weights")  # what machines could make differently
+    assert here.returncode == 0, here.stdout + here.stderr
+    there = entries(tmp_path / "elsewhere")
+    for stage in ("import", "optimize", "compile", "weights"):
+        assert entries(alone.cache)[stage]["outputs"] == there[stage]["outputs"]
     again = workspace.doit("build", "tiny", MODELBUILD_CACHE_SECRET="a secret of this test")
     assert "tiny: up to date" in again.stdout
     workspace.write("modelbuild.toml", f'schema = 1\n\n[executor]\nkind = "ray"\naddress = "{address}"\n')
