@@ -19,6 +19,7 @@ import pytest
 from conftest import make_workspace
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
 
 
 def free_port() -> int:
