@@ -12,7 +12,7 @@ from pydoit.errors import UserError
 from pydoit.nodes import Node
 from pydoit.recipe import Recipe
 from pydoit.recipes import LoadedRecipe
-from pydoit.stages import LANGUAGE_STAGES, STAGES, implementation, load_stage
+from pydoit.stages import ASKED_FOR, LANGUAGE_STAGES, STAGES, implementation, load_stage
 from pydoit.workspace import Workspace
 
 
@@ -27,7 +27,7 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe, native: str = "") -> 
     )
     files = _files(workspace, recipe)
     nodes = {}
-    for stage in STAGES:
+    for stage in _stages(recipe):
         chosen = implementation(stage, is_language=recipe.model.is_language)
         module = load_stage(chosen)
         spec = module.Spec.model_validate(_spec(stage, loaded, resolved, files)).model_dump(mode="json")
@@ -49,6 +49,11 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe, native: str = "") -> 
             hardware=_hardware(resolved) if stage == "profile" else {},
         )
     return nodes
+
+
+def _stages(recipe: Recipe) -> tuple[str, ...]:
+    asked = {"quantize"} if recipe.model.is_language and recipe.quantization and recipe.quantization.method == "gptq" else set()
+    return tuple(stage for stage in STAGES if stage not in ASKED_FOR or stage in asked)
 
 
 def _hardware(resolved: target.ResolvedTarget) -> dict[str, str]:
@@ -117,16 +122,20 @@ def _reads(stage: str, recipe: Recipe, module: Any) -> dict[str, tuple[str, ...]
         if stage == "optimize" and recipe.passes.check:
             reads["import"] = (*reads["import"], "params.safetensors")
         return reads
-    without = (stage == "import" and recipe.model.config) or (stage in ("weights", "verify") and recipe.model.weights)
+    without = (stage == "import" and recipe.model.config) or (
+        stage in ("quantize", "weights", "verify") and recipe.model.weights
+    )
     if without or recipe.model.path is None:
         reads.pop("fetch", None)
-    return reads
+    return {name: patterns for name, patterns in reads.items() if name in _stages(recipe)}
 
 
 def _files(workspace: Workspace, recipe: Recipe) -> dict[str, Path]:
     named = {"records": recipe.tune.records, "config": recipe.model.config}
     if recipe.verify.language.text and ":" not in recipe.verify.language.text:
         named["text"] = recipe.verify.language.text
+    if recipe.quantization and recipe.quantization.calibration and ":" not in recipe.quantization.calibration:
+        named["calibration"] = recipe.quantization.calibration
     if recipe.verify.dataset and ":" not in recipe.verify.dataset:
         named["dataset"] = recipe.verify.dataset
     found = {}
@@ -144,6 +153,7 @@ def _files_of(stage: str, recipe: Recipe, files: Mapping[str, Path]) -> dict[str
         "import": imported,
         "optimize": ("records",) if providers.follows_records(recipe) else (),
         "tune": ("records",),
+        "quantize": ("calibration", "config"),
         "verify": ("dataset", "text", "config"),
     }.get(stage, ())
     return {name: files[name] for name in wanted if name in files}
@@ -173,6 +183,8 @@ def _modules(stage: str, recipe: Recipe) -> tuple[str, ...]:
         names.append(recipe.model.factory)
     if stage == "verify":
         names += [name for name in (recipe.verify.dataset, recipe.verify.language.text) if name and ":" in name]
+    if stage == "quantize" and recipe.quantization and ":" in (recipe.quantization.calibration or ""):
+        names.append(str(recipe.quantization.calibration))
     if stage == "optimize":
         names += [use.name for use in recipe.passes.order or () if ":" in use.name]
     return tuple(name.partition(":")[0] for name in names)

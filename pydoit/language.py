@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pydoit.models.calibration import DEFAULT
 from pydoit.recipe import Recipe
 from pydoit.toml_lines import KeyPath
 
 SWEPT = ("prompt", "context", "sequences")
 """What [profile.shapes] may sweep: tokens of a prompt, tokens before the decoded one, sequences decoded at a time."""
-LATER = ("calibration", "max_degradation", "require_speedup")
+LATER = ("max_degradation", "require_speedup")
 """Keys of [quantization] that no stage of a language model reads yet."""
 METRICS = frozenset({"greedy", "top1", "divergence", "perplexity"})
 """Tolerances that only language models have."""
@@ -30,6 +31,14 @@ def stage_values(stage: str, recipe: Recipe, target: dict[str, Any], order: list
         if recipe.model.weights is not None:  # seeded weights know no language
             named, verify["language"]["prompts"] = None, ()
         return {"model": values, "seed": verify["seed"], "text": named, "tolerance": verify["tolerance"], **verify["language"]}
+    if stage == "quantize":
+        quantization = recipe.quantization
+        text = quantization.calibration if quantization is not None else None
+        named = DEFAULT if text is None else text if ":" in text else "file"
+        seed = None if recipe.model.weights is None else int(recipe.model.weights.removeprefix("random:"))
+        # Seeded weights know no language.
+        chosen = {"text": named if seed is None else None}
+        return {"source": recipe.model.source, "seed": seed, "kept": values["kept"], **chosen}
     if stage == "profile":
         profile = recipe.profile.model_dump(mode="json")
         return {"cache": values["cache"], "seed": recipe.verify.seed, "target": target, **profile}
@@ -59,6 +68,7 @@ def faults(recipe: Recipe) -> Iterator[tuple[KeyPath, str]]:
     model, quantization = recipe.model, recipe.quantization
     cache = model.kv_cache
     bits = quantization.scheme if quantization is not None else ""
+    method = quantization.method if quantization is not None else ""
     cuda = recipe.target.kind == "cuda"
     rules: tuple[tuple[bool, KeyPath, str], ...] = (
         (model.source not in ("gguf", "transformers"), ("model", "kv_cache"),
@@ -88,6 +98,12 @@ def faults(recipe: Recipe) -> Iterator[tuple[KeyPath, str]]:
         (bool(bits) and cuda, ("quantization", "scheme"), "is not supported on cuda yet; remove it"),
         (bits == "int8" and quantization is not None and not quantization.symmetric, ("quantization", "symmetric"),
          "int8 is always symmetric; remove it"),
+        (method == "gptq" and bits == "int8", ("quantization", "method"),
+         'rounding to int8 loses next to nothing, so there is nothing to make up for; use "nearest", or int4'),
+        (method == "nearest" and quantization is not None and quantization.calibration is not None,
+         ("quantization", "calibration"), 'rounding to the nearest reads no text; remove it, or set method = "gptq"'),
+        (model.weights is not None and quantization is not None and quantization.calibration is not None,
+         ("quantization", "calibration"), "seeded weights know no language and are calibrated on random tokens; remove it"),
         *((quantization is not None and getattr(quantization, name) is not None, ("quantization", name),
            "is not supported for language models yet; remove it") for name in LATER),
         (cuda and recipe.target.precision == "float32", ("target", "precision"),

@@ -210,8 +210,10 @@ class Quantization(Frozen):
     """No zero point."""
     exclude: tuple[str, ...] = ()
     """Layers left as they are."""
-    calibration: str | None = None
-    """Calibration data: a file of the workspace or `module:callable`."""
+    method: Literal["nearest", "gptq"] = "nearest"
+    """Language models: each value to the nearest, or so that errors make up for each other on a text (int4)."""
+    calibration: Annotated[str, Field(min_length=1)] | None = None
+    """Calibration data: a file of the workspace or `module:callable`; with gptq Python's own documentation when left out."""
     max_degradation: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Largest loss of the metric, as a fraction."""
     require_speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

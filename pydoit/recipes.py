@@ -164,15 +164,20 @@ def _file_faults(recipe: Recipe, workspace: Workspace) -> Iterator[Fault]:
     if recipe.model.config:
         yield from _missing(workspace, ("model", "config"), recipe.model.config)
     dataset, text = recipe.verify.dataset, recipe.verify.language.text
-    for key, named in ((("verify", "dataset"), dataset), (("verify", "language", "text"), text)):
+    calibration = recipe.quantization.calibration if recipe.quantization is not None else None
+    texts: tuple[tuple[KeyPath, str | None], ...] = (
+        (("verify", "dataset"), dataset),
+        (("verify", "language", "text"), text),
+        (("quantization", "calibration"), calibration if recipe.model.is_language else None),
+    )
+    for key, named in texts:
         if named and ":" not in named:
             yield from _missing(workspace, key, named)
     if recipe.tune.records and workspace.inside(recipe.tune.records) is None:
         yield ("tune", "records"), f"{recipe.tune.records!r} leaves the workspace; name a file inside it"
     elif recipe.tune.records and (workspace.root / recipe.tune.records).is_dir():
         yield ("tune", "records"), f"{recipe.tune.records!r} is a folder; name a .json file"
-    for path, name in ((("model", "factory"), recipe.model.factory), (("verify", "dataset"), dataset),
-                       (("verify", "language", "text"), text)):  # fmt: skip
+    for path, name in ((("model", "factory"), recipe.model.factory), *texts):
         if name and ":" in name and not name.partition(":")[0].replace("_", "a").replace(".", "a").isalnum():
             yield path, f"{name!r} is malformed; write package.module:callable"
 

@@ -128,7 +128,7 @@ def _paths(values: Mapping[str, Any]) -> list[str]:
     """Paths of the workspace that a recipe names and whose presence the check looks at."""
     named = [values.get(section, {}).get(key) if isinstance(values.get(section), dict) else None
              for section, key in (("model", "path"), ("model", "config"), ("verify", "dataset"),
-                                  ("tune", "records"))]  # fmt: skip
+                                  ("tune", "records"), ("quantization", "calibration"))]  # fmt: skip
     return [path for path in named if isinstance(path, str) and "\0" not in path]
 
 

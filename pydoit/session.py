@@ -145,13 +145,18 @@ class Session:
     def node(self, recipe: str, stage: str) -> Node:
         return self.loaded[recipe].nodes[stage]
 
+    def stages(self, recipe: str, chosen: Iterable[str] = STAGES) -> tuple[str, ...]:
+        """Those of the chosen stages that the recipe has, in their order."""
+        wanted = set(chosen)
+        return tuple(stage for stage in STAGES if stage in wanted and stage in self.loaded[recipe].nodes)
+
     def stages_needed(self, chosen: Sequence[str]) -> tuple[str, ...]:
         """The chosen stages with all that they read, in their order."""
         needed = set(chosen)
-        nodes = next(iter(self.loaded.values())).nodes if self.loaded else {}
         for stage in reversed(STAGES):
-            if stage in needed and stage in nodes:
-                needed |= set(nodes[stage].reads)
+            for resolved in self.loaded.values():
+                if stage in needed and stage in resolved.nodes:
+                    needed |= set(resolved.nodes[stage].reads)
         return tuple(stage for stage in STAGES if stage in needed)
 
     def examine(self, recipe: str, stage: str) -> Result | None:
@@ -209,7 +214,8 @@ class Session:
         for recipe in sorted(self._touched):
             results = self.results(recipe)
             recorded = self.history.stages(recipe)
-            missing = {name: value for name, value in recorded.items() if name not in results}
+            own = self.loaded[recipe].nodes
+            missing = {name: value for name, value in recorded.items() if name not in results and name in own}
             folder = self.workspace.artifacts / recipe
             expected = (REPORT, PAGE, *((STATEMENT,) if "package" in results else ()))
             if not self._differs(recorded, results) and all((folder / name).is_file() for name in expected):

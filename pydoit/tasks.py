@@ -14,7 +14,7 @@ from doit.task import Task
 
 from pydoit.console import Console
 from pydoit.session import Session
-from pydoit.stages import STAGES
+from pydoit.stages import ASKED_FOR, STAGES
 
 WAKE_SECONDS = 0.2
 DESCRIPTIONS = {
@@ -23,6 +23,7 @@ DESCRIPTIONS = {
     "optimize": "run the recipe's passes: Relax -> fused TIR",
     "tune": "match the tuning records with the module",
     "compile": "module and records -> lib.so",
+    "quantize": "round the weights so that errors make up for each other on a text",
     "weights": "parameters -> the weights that the library takes",
     "tokenizer": "the model's tokenizer, as the artifact carries it",
     "verify": "compare the library with the reference",
@@ -36,19 +37,21 @@ def make_tasks(session: Session, console: Console, stages: Iterable[str] = STAGE
     chosen = tuple(stages)
     tasks: list[Task] = []
     for recipe in session.loaded:
-        names = [f"{recipe}:{stage}" for stage in chosen]
+        own = session.stages(recipe, chosen)
+        names = [f"{recipe}:{stage}" for stage in own]
         tasks.append(Task(recipe, None, task_dep=names, has_subtask=True, doc=session.loaded[recipe].description))
-        tasks += [_stage_task(session, console, recipe, stage, chosen) for stage in chosen]
+        tasks += [_stage_task(session, console, recipe, stage, own) for stage in own]
     return tasks
 
 
 def name_tasks(descriptions: Mapping[str, str]) -> list[Task]:
-    """Tasks to be listed, not run: names and descriptions alone."""
+    """Tasks to be listed, not run: names and descriptions alone, of the stages that every recipe has."""
     tasks: list[Task] = []
+    stages = [stage for stage in STAGES if stage not in ASKED_FOR]
     for recipe, description in descriptions.items():
-        names = [f"{recipe}:{stage}" for stage in STAGES]
+        names = [f"{recipe}:{stage}" for stage in stages]
         tasks.append(Task(recipe, None, task_dep=names, has_subtask=True, doc=description))
-        for stage, name in zip(STAGES, names, strict=True):
+        for stage, name in zip(stages, names, strict=True):
             tasks.append(Task(name, None, subtask_of=recipe, doc=DESCRIPTIONS[stage]))
     return tasks
 

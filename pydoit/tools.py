@@ -17,6 +17,7 @@ from pydoit.digest import hash_bytes
 CXX = "c++"
 NVCC = "nvcc"
 PTXAS = "ptxas"
+PYTHON = "python"
 LLVM = "llvm"
 ONEDNN = "onednn-cpu-gomp"
 """The distribution on PyPI that holds oneDNN, built for libgomp."""
@@ -56,11 +57,13 @@ def keyed_environment() -> dict[str, str]:
 
 @cache
 def version(name: str) -> str:
-    """Version of an installed distribution, of the C++ compiler for `c++`, of CUDA's for `nvcc`, or "absent"."""
+    """Version of a distribution, of the C++ compiler for `c++`, of CUDA's for `nvcc`, Python's for `python`, or "absent"."""
     if name == CXX:
         return compiler_version()
     if name in (NVCC, PTXAS):
         return toolkit_version(name)
+    if name == PYTHON:
+        return platform.python_version()
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

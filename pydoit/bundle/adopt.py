@@ -10,7 +10,6 @@ from pydoit.bundle.unpack import Unpacked
 from pydoit.resolve import Pins
 from pydoit.results import Result
 from pydoit.session import Options, Session
-from pydoit.stages import STAGES
 
 
 def adopt(unpacked: Unpacked) -> list[str]:
@@ -28,7 +27,7 @@ def adopt(unpacked: Unpacked) -> list[str]:
 def _adopt_recipe(session: Session, unpacked: Unpacked, recipe: str) -> Iterator[str]:
     stages, builder = unpacked.index.recipes[recipe].stages, session.builder
     adoptions: dict[str, Adoption] = {}
-    for stage in STAGES:
+    for stage in session.stages(recipe):
         packed, node = stages.get(stage), session.node(recipe, stage)
         found: Result | str | None
         if packed is None:

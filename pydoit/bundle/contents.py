@@ -59,7 +59,7 @@ class Contents:
 def add_build(contents: Contents, session: Session, recipe: str, *, weights: bool) -> None:
     """The stages before verify and profile that are done, and what those read. `UserError` where nothing is compiled."""
     nodes = session.loaded[recipe].nodes
-    entries = dict(_entries(session, recipe, [stage for stage in STAGES if stage not in MEASURED]))
+    entries = dict(_entries(session, recipe, [stage for stage in session.stages(recipe) if stage not in MEASURED]))
     if "compile" not in entries:
         raise UserError(f"{recipe} is not compiled here; run `doit build {recipe}` first (or `doit cache pull {recipe}`)")
     carried = {stage: entry for stage, entry in entries.items() if weights or not _holds_weights(entry)}
@@ -104,7 +104,7 @@ def _still_read(stage: str, entry: Entry, nodes: Mapping[str, Node], carried: Ma
     """The output files that a stage may read which is not done, or not where the bundle goes to; all of a package."""
     if stage == "package":
         return set(entry.outputs)
-    readers = [nodes[name] for name in STAGES if name in READERS or name not in carried]
+    readers = [nodes[name] for name in STAGES if name in nodes and (name in READERS or name not in carried)]
     return {name for node in readers for name in select(entry.outputs, node.reads.get(stage, ()))}
 
 
@@ -131,5 +131,5 @@ def _named(values: Mapping[str, Any]) -> Iterator[str]:
     """Paths of the workspace that a checked recipe names, but for the model's."""
     verify = values.get("verify", {})
     named = (values["model"].get("config"), values.get("tune", {}).get("records"), verify.get("dataset"),
-             verify.get("language", {}).get("text"))  # fmt: skip
+             verify.get("language", {}).get("text"), values.get("quantization", {}).get("calibration"))  # fmt: skip
     yield from (Path(name).as_posix() for name in named if name and ":" not in name)

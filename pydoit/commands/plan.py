@@ -11,7 +11,6 @@ from pydoit.commands import imports
 from pydoit.commands.base import EXIT_FAILED, EXIT_GOOD, EXIT_WRONG, FORMAT
 from pydoit.commands.build import Build
 from pydoit.session import Session
-from pydoit.stages import STAGES
 
 IMPORTS = {"name": "imports", "long": "imports", "short": "", "type": bool, "default": False,
            "help": "fetch the models and list every operator that cannot be imported"}  # fmt: skip
@@ -45,7 +44,7 @@ class Plan(Build):
 def make_plan(session: Session) -> list[Step]:
     """Steps of all loaded recipes. A stage that reads an output not yet built is marked `depends`."""
     stages = session.stages_needed(session.options.stages)
-    return [_step(session, recipe, stage) for recipe in session.loaded for stage in STAGES if stage in stages]
+    return [_step(session, recipe, stage) for recipe in session.loaded for stage in session.stages(recipe, stages)]
 
 
 def _step(session: Session, recipe: str, stage: str) -> Step:

@@ -22,7 +22,7 @@ from pydoit.session import Options, Session
 from pydoit.stages import STAGES
 from pydoit.workspace import Workspace
 
-RUNNABLE = ("fetch", "import", "optimize", "tune", "compile", "weights")
+RUNNABLE = ("fetch", "import", "optimize", "tune", "compile", "tokenizer", "quantize", "weights")
 """Stages that a library and its weights take."""
 
 
@@ -98,7 +98,7 @@ class Lab:
         """Bring a variant's stages up to date; one that fails is told by the result, later ones are skipped."""
         chosen = [assign_order(order)] if order is not None else []
         session = self.open([*chosen, *sets])
-        needed = [stage for stage in STAGES if stage in stages]
+        needed = session.stages(self.recipe, stages)
         self.builds += 1
         for stage in needed:
             self.console.started(label, stage)

@@ -28,7 +28,7 @@ class Reference:
         import torch
 
         self.device = "cuda" if spec.target.kind == "cuda" and torch.cuda.is_available() else "cpu"
-        self.model = _build(spec, folder, config).to(self.device)
+        self.model: Any = load_model(spec.source, spec.weight_seed, folder, config).to(self.device)
         self.round_to(dtype)
 
     def round_to(self, dtype: str) -> None:
@@ -61,11 +61,12 @@ class Reference:
         return chosen
 
 
-def _build(spec: LanguageSpec, folder: Path, config: Path | None) -> torch.nn.Module:
+def load_model(source: str, seed: int | None, folder: Path, config: Path | None) -> torch.nn.Module:
+    """The checkpoint's model in float32 on the CPU, its weights seeded ones where a seed is given."""
     import torch
     import transformers
 
-    values = dict(config_values(spec.source, folder, config))
+    values = dict(config_values(source, folder, config))
     kind = str(values.pop("model_type"))
     for key in ("torch_dtype", "dtype", "transformers_version", "architectures", "quantization_config"):
         values.pop(key, None)
@@ -76,7 +77,7 @@ def _build(spec: LanguageSpec, folder: Path, config: Path | None) -> torch.nn.Mo
     with torch.device("meta"):
         model: Any = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation="eager")
     decoder = decoder_config({"model_type": kind, **values})
-    checkpoint = open_checkpoint(spec.source, folder, spec.weight_seed, decoder)
+    checkpoint = open_checkpoint(source, folder, seed, decoder)
     names = list(checkpoint_shapes(decoder))
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
         arrays = list(pool.map(checkpoint.read, names))

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from pydoit.console import Console
 from pydoit.errors import StageError, UserError
 from pydoit.session import Options, Session
-from pydoit.stages import STAGES
 from pydoit.workspace import Workspace, open_workspace
 
 UNMEASURED = ("verify", "profile")
@@ -59,7 +58,7 @@ def _built(workspace: Workspace, label: str, recipe: str, console: Console) -> S
     for error in session.broken.values():
         raise error
     with session.store.in_use():
-        for stage in STAGES:
+        for stage in session.stages(recipe):
             if stage in UNMEASURED:
                 continue
             console.started(recipe, stage)

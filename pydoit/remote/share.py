@@ -10,7 +10,6 @@ from pydoit.errors import UserError
 from pydoit.remote.cache import Moved, RemoteCache
 from pydoit.results import GOOD
 from pydoit.session import Options, Session
-from pydoit.stages import STAGES
 from pydoit.workspace import Workspace
 
 PATIENCE = 6.0
@@ -42,7 +41,7 @@ def pull(workspace: Workspace, names: list[str]) -> dict[str, Any]:
     lacking = []
     with session.store.in_use():
         for recipe in session.loaded:
-            lacking += [f"{recipe}:{stage}" for stage in STAGES if not _brought(session, remote, recipe, stage)]
+            lacking += [f"{recipe}:{stage}" for stage in session.stages(recipe) if not _brought(session, remote, recipe, stage)]
     return _facts(remote, "fetched", remote.fetched, not_there=lacking)
 
 

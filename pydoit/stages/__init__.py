@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pydoit.frozen import Frozen
 
-STAGES = ("fetch", "import", "optimize", "tune", "compile", "weights", "tokenizer", "verify", "profile", "package")
+STAGES = (
+    "fetch", "import", "optimize", "tune", "compile", "tokenizer", "quantize", "weights", "verify", "profile", "package",
+)  # fmt: skip
+
+# Stages that only recipes have which ask for what they do.
+ASKED_FOR = frozenset({"quantize"})
 
 # Language models differ in what these stages do; each has its own module of the same shape.
-LANGUAGE_STAGES = frozenset({"import", "optimize", "weights", "verify", "profile"})
+LANGUAGE_STAGES = frozenset({"import", "optimize", "quantize", "weights", "verify", "profile"})
 
 # Stages whose numbers other work on the machine would distort: they run alone.
 MEASURING = frozenset({"profile"})

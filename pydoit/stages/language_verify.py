@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ READS = {
     "weights": ("model.safetensors",),
     "tokenizer": ("*",),
 }
+TEXT_KEY = "verify.language.text"
 OPTIONAL = ("tokenizer",)
 """Without a tokenizer, which seeded weights may lack, the text is made of seeded random tokens."""
 
@@ -102,38 +102,20 @@ def _texts(spec: Spec, inputs: Mapping[str, Path], vocabulary: int, window: int)
     """Token ids of the pieces and of the prompts."""
     import numpy as np
 
-    from pydoit.random_tensors import integers
+    from pydoit.models.calibration import random_pieces, read_text, token_pieces
     from pydoit.runtime.text.tokenizer import Tokenizer
 
     has_tokenizer = "tokenizer" in inputs and any(inputs["tokenizer"].iterdir())
     if spec.text is None or not has_tokenizer:
         if spec.prompts or spec.text is not None:
             raise UserError("verify.language: text and prompts need a tokenizer, which this model lacks; remove them")
-        names = [f"window{index}" for index in range(spec.windows)]
-        random = [integers(spec.seed, name, (window,), 0, vocabulary - 1).astype(np.int32) for name in names]
+        random = random_pieces(spec.seed, vocabulary, spec.windows, window)
         return random, [piece[: 7 + 3 * index] for index, piece in enumerate(random)]
     tokenizer = Tokenizer.load(inputs["tokenizer"], model_vocabulary=vocabulary)
-    text = _read_text(spec.text, inputs)
-    ids = np.array(tokenizer.encode(text[: 40 * spec.windows * window]), dtype=np.int32)
-    count = min(spec.windows, len(ids) // window)
-    if count == 0:
-        raise UserError(f"verify.language.text: {len(ids)} tokens are less than a window of {window}; give more text")
-    pieces = [ids[index * window : (index + 1) * window] for index in range(count)]
+    text = read_text(spec.text, TEXT_KEY, inputs.get("text"))
+    pieces = token_pieces(tokenizer, text, TEXT_KEY, spec.windows, window)
     prompts = [np.array(tokenizer.encode(prompt), dtype=np.int32) for prompt in spec.prompts]
     return pieces, prompts or [piece[: 7 + 5 * index] for index, piece in enumerate(pieces)]
-
-
-def _read_text(text: str, inputs: Mapping[str, Path]) -> str:
-    if text == "file":
-        return inputs["text"].read_text(encoding="utf-8")
-    module, _, name = text.partition(":")
-    try:
-        made = getattr(importlib.import_module(module), name)()
-    except Exception as error:  # whatever the user's function raises
-        raise UserError(f"verify.language.text: {text} fails ({error}); correct it") from error
-    if not isinstance(made, str):
-        raise UserError(f"verify.language.text: {text} returns {type(made).__name__}, not text; correct it")
-    return made
 
 
 def _failures(measured: Mapping[str, Any], tolerance: Tolerance) -> Iterator[str]:

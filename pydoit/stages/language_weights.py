@@ -10,8 +10,10 @@ from typing import Any
 from pydoit.models.spec import LanguageSpec
 from pydoit.worker import progress
 
+FILE = "blocks.safetensors"
 TOOLS = ("gguf", "numpy", "safetensors", "ml_dtypes")
-READS = {"fetch": ("model/*.safetensors", "model/*.safetensors.index.json", "model/*.gguf"), "import": ("spec.json",)}
+READS = {"fetch": ("model/*.safetensors", "model/*.safetensors.index.json", "model/*.gguf"), "import": ("spec.json",),
+         "quantize": (FILE,)}  # fmt: skip
 
 
 class Spec(LanguageSpec):
@@ -23,6 +25,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     from pydoit import weight_file
     from pydoit.models.checkpoint import open_checkpoint
     from pydoit.models.config import DecoderConfig
+    from pydoit.models.quantized_blocks import BlockCheckpoint
     from pydoit.models.targets import make_operators
     from pydoit.models.weights import packed_weights
 
@@ -31,6 +34,8 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     operators = make_operators(config, spec)
     folder = inputs["fetch"] / "model" if "fetch" in inputs else Path()
     checkpoint = open_checkpoint(spec.source, folder, spec.weight_seed, config)
+    if "quantize" in inputs:
+        checkpoint = BlockCheckpoint(inputs["quantize"] / FILE, checkpoint)
     weights = described["weights"]
 
     def counted() -> Any:
