@@ -122,9 +122,9 @@ def _reads(stage: str, recipe: Recipe, module: Any) -> dict[str, tuple[str, ...]
         if stage == "optimize" and recipe.passes.check:
             reads["import"] = (*reads["import"], "params.safetensors")
         return reads
-    without = (stage == "import" and recipe.model.config) or (
-        stage in ("quantize", "weights", "verify") and recipe.model.weights
-    )
+    without = (stage == "import" and recipe.model.config) or (stage in ("weights", "verify") and recipe.model.weights)
+    if stage == "quantize" and recipe.model.weights:
+        reads["fetch"], without = ("model/config.json",), recipe.model.config
     if without or recipe.model.path is None:
         reads.pop("fetch", None)
     return {name: patterns for name, patterns in reads.items() if name in _stages(recipe)}

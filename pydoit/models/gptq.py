@@ -41,11 +41,13 @@ def compensate(weight_format: WeightFormat, weights: Array, hessian: torch.Tenso
     """Round float32 weights [n, k] to int4; `hessian` is X^T X of float64 [k, k] for inputs X of any number of rows, or a
     multiple of it.
 
-    `search` tries smaller scales too. No row's error is larger than that of rounding to the nearest. Raises UserError for
-    a Hessian that is not finite.
+    `search` tries smaller scales too. No row's error is larger than that of rounding to the nearest. Raises UserError
+    where weights or Hessian are not finite.
     """
     import torch
 
+    if not np.isfinite(weights).all():
+        raise UserError("the weights are not finite; correct the checkpoint")
     if not bool(torch.isfinite(hessian).all()):
         raise UserError("the calibration gives inputs that are NaN or infinite; look for such weights in the checkpoint")
     target = torch.from_numpy(np.asarray(weights, np.float64))

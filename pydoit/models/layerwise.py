@@ -100,7 +100,7 @@ def _rounded(model: Any, parameter: Parameter, chosen: WeightFormat, run: Any) -
 
 def _hessian(module: Any, run: Any) -> torch.Tensor:
     """X^T X of the module's inputs X, float64; products of a piece are float32."""
-    total: Any = 0
+    total: Any = 0.0
 
     def add(_module: Any, arguments: Any) -> None:
         nonlocal total
@@ -112,7 +112,7 @@ def _hessian(module: Any, run: Any) -> torch.Tensor:
         run()
     finally:
         hook.remove()
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _outputs(layer: Any, pieces: Pieces, arguments: Mapping[str, Any]) -> Pieces:

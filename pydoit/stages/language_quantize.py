@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydoit.errors import UserError
 from pydoit.frozen import Frozen
 from pydoit.models.calibration import DEFAULT
 from pydoit.models.spec import WeightSpec
 from pydoit.worker import progress
+
+if TYPE_CHECKING:
+    from pydoit.kernels.cpu.weight_format import Quantized
+    from pydoit.models.layerwise import Rounded
 
 TOOLS = ("torch", "transformers", "tokenizers", "gguf", "numpy", "safetensors", "python")
 READS = {"fetch": ("model/config.json", "model/*.safetensors", "model/*.safetensors.index.json", "model/*.gguf"),
@@ -63,7 +67,8 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     progress("loading the model")
     model = load_model(spec.source, spec.seed, folder, inputs.get("config"))
     sizes = {name: shape[0] for name, shape in checkpoint_shapes(config).items()}
-    layers, blocks = [], {}
+    layers: list[dict[str, Any]] = []
+    blocks: dict[str, Quantized] = {}
     for rounded in round_layers(model, config, spec.kept, pieces):
         progress(f"{rounded.parameter.name} of {config.layers} layers")
         blocks |= rounded.blocks(sizes)
@@ -91,7 +96,7 @@ def _pieces(spec: Spec, inputs: Mapping[str, Path], vocabulary: int, size: int) 
     return random_pieces(0, vocabulary, spec.windows, size)
 
 
-def _figures(rounded: Any) -> dict[str, Any]:
+def _figures(rounded: Rounded) -> dict[str, Any]:
     """A row of the report's table of layers."""
     from pydoit.models.gptq import decibels
 

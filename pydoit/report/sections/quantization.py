@@ -16,7 +16,7 @@ NO_LAYERS = "No figures by layer: weights are rounded when they are packed, and 
 def quantization(report: Mapping[str, Any]) -> Section:
     """Facts, and a row a layer."""
     scheme = part(report, "recipe_values", "quantization")
-    layers = parts(part(report, "measurements", "quantization").get("layers"))
+    layers = parts(part(report, "measurements", "quantize").get("layers"))
     if not scheme and not layers:
         unknown = not part(report, "recipe_values")
         reason = "The resolved recipe is not in this report." if unknown else "The recipe quantizes nothing."
@@ -24,7 +24,7 @@ def quantization(report: Mapping[str, Any]) -> Section:
     blocks: list[Block] = [Facts([*_scheme(scheme), *_effect(report)])]
     if not layers:
         return Section("quantization", "Quantization", [*blocks, Reason(NO_LAYERS)])
-    numbers = [Column(name, is_number=True) for name in ("before", "after", "error", "speed-up")]
+    numbers = [Column(name, is_number=True) for name in ("before", "after", "error", "error of plain rounding", "SQNR", "speed-up")]
     columns = [Column("layer"), Column("scheme"), *numbers, Column("kept as it is because")]
     table = Table(
         "Layers, their sizes, errors and speeds", columns, [_row(layer) for layer in layers], is_long=len(layers) > 30
@@ -54,12 +54,14 @@ def _effect(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _row(layer: Mapping[str, Any]) -> list[Cell]:
-    speedup = number(layer.get("speedup"))
+    speedup, noise = number(layer.get("speedup")), number(layer.get("sqnr_db"))
     return [
         Cell(shortened(layer.get("name")), "code"), Cell(str(layer.get("scheme") or NONE)),
         Cell(size(layer.get("bytes_before")), value=number(layer.get("bytes_before"))),
         Cell(size(layer.get("bytes")), value=number(layer.get("bytes"))),
         Cell(significant(layer.get("error")), value=number(layer.get("error"))),
+        Cell(significant(layer.get("nearest_error")), value=number(layer.get("nearest_error"))),
+        Cell(f"{significant(noise)} dB" if noise is not None else NONE, value=noise),
         Cell(f"{significant(speedup)}×" if speedup is not None else NONE, value=speedup),
         Cell(shortened(layer.get("reason") or "", 200), "quiet"),
     ]  # fmt: skip
