@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydoit.lockfile.entry import OURS, Entry
-from pydoit.tools import CXX, LLVM, NVCC, PTXAS
+from pydoit.tools import CXX, LLVM, NVCC, PTXAS, PYTHON
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 PROJECT = "https://github.com/doit-modelbuild/doit-modelbuild"
-PROGRAMS = frozenset({CXX, "linker", LLVM, NVCC, PTXAS})
+PROGRAMS = frozenset({CXX, "linker", LLVM, NVCC, PTXAS, PYTHON})
 
 
 def make_statement(recipe: str, key: str, entry: Entry, files: Mapping[str, str]) -> dict[str, Any]:

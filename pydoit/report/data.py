@@ -11,6 +11,8 @@ from pydoit.stages import STAGES
 from pydoit.workspace import Workspace
 
 SCHEMA = 1
+MEASURED_AS = {"quantize": "quantization"}
+"""Where a stage's measurements stand under another name: that of the recipe's table, and of the report's section."""
 
 
 def make_report(workspace: Workspace, recipe: str, target: Mapping[str, Any], stages: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def make_report(workspace: Workspace, recipe: str, target: Mapping[str, Any], st
         "profile": profile,
         "diagnosis": diagnosis,
         "measurements": {
-            name: stages[name]["measurements"]
+            MEASURED_AS.get(name, name): stages[name]["measurements"]
             for name in STAGES
             if name not in ("verify", "profile") and stages.get(name, {}).get("measurements")
         },

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydoit.kernels.cpu.weight_format import Quantized
     from pydoit.models.layerwise import Rounded
 
-TOOLS = ("torch", "transformers", "tokenizers", "gguf", "numpy", "safetensors", "python")
+TOOLS = ("torch", "transformers", "tokenizers", "gguf", "numpy", "safetensors")
 READS = {"fetch": ("model/config.json", "model/*.safetensors", "model/*.safetensors.index.json", "model/*.gguf"),
          "tokenizer": ("*",)}  # fmt: skip
 OPTIONAL = ("tokenizer",)
@@ -44,6 +44,11 @@ class Spec(Frozen):
     """Pieces of the text."""
     window: int = 512
     """Tokens of a piece."""
+
+
+def tools(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """A text that is computed may come from Python's own library, the default one does."""
+    return () if spec["text"] in (None, "file") else ("python",)
 
 
 def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:

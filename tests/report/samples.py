@@ -152,9 +152,9 @@ def language_report() -> dict[str, Any]:
     report["recipe_values"]["quantization"] = {"scheme": "int8", "group_size": 32, "symmetric": True, "exclude": ["layers.0.*"]}
     report["measurements"]["import"]["parameters"] = 134_515_008
     report["measurements"]["weights"] = {"tensors": 272, "bytes": 144_000_000}
-    report["measurements"]["quantize"] = {"layers": [
+    report["measurements"]["quantization"] = {"layers": [
         {"name": f"layers.{index}.mlp.down_proj", "scheme": "int8" if index else "float32", "bytes_before": 3_538_944, "bytes": 995_328 if index else 3_538_944,
-         "error": 0.003 + index / 10_000, "speedup": 1.8 if index else None, "reason": "" if index else "excluded by the recipe"} for index in range(30)]}  # fmt: skip
+         "error": 0.003 + index / 10_000, "nearest_error": 0.004 + index / 10_000, "sqnr_db": 50.5, "speedup": 1.8 if index else None, "reason": "" if index else "excluded by the recipe"} for index in range(30)]}  # fmt: skip
     return report
 
 

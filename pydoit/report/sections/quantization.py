@@ -10,13 +10,13 @@ from pydoit.report.numbers import NONE, percent, relative, shortened, signed, si
 from pydoit.report.reading import number, part, parts
 
 FLOAT_BYTES = 4
-NO_LAYERS = "No figures by layer: weights are rounded when they are packed, and only the whole model is compared."
+NO_LAYERS = "No figures by layer: weights are rounded to the nearest when they are packed, and only the whole model is compared."
 
 
 def quantization(report: Mapping[str, Any]) -> Section:
     """Facts, and a row a layer."""
     scheme = part(report, "recipe_values", "quantization")
-    layers = parts(part(report, "measurements", "quantize").get("layers"))
+    layers = parts(part(report, "measurements", "quantization").get("layers"))
     if not scheme and not layers:
         unknown = not part(report, "recipe_values")
         reason = "The resolved recipe is not in this report." if unknown else "The recipe quantizes nothing."
