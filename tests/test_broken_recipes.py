@@ -105,6 +105,42 @@ BROKEN = [
         "not supported for language models yet",
     ),
     Broken(
+        "language-gptq-int8",
+        LANGUAGE + "[quantization]\nscheme = 'int8'\nmethod = 'gptq'\n",
+        7,
+        "quantization.method",
+        "nothing to make up for",
+    ),
+    Broken(
+        "language-method",
+        LANGUAGE + "[quantization]\nscheme = 'int4'\nmethod = 'gtpq'\n",
+        7,
+        "quantization.method",
+        "gptq",
+    ),
+    Broken(
+        "language-calibration-unread",
+        LANGUAGE + "[quantization]\nscheme = 'int4'\ncalibration = 'a:b'\n",
+        7,
+        "quantization.calibration",
+        'set method = "gptq"',
+    ),
+    Broken(
+        "language-calibration-missing",
+        LANGUAGE + "[quantization]\nscheme = 'int4'\nmethod = 'gptq'\ncalibration = 'no.txt'\n",
+        8,
+        "quantization.calibration",
+        "there is no 'no.txt'",
+    ),
+    Broken(
+        "language-calibration-seeded",
+        LANGUAGE.replace("gguf", "transformers")
+        + "weights = 'random:0'\nkv_cache = {}\n[quantization]\nscheme = 'int4'\nmethod = 'gptq'\ncalibration = 'a:b'\n",
+        10,
+        "quantization.calibration",
+        "seeded weights know no language",
+    ),
+    Broken(
         "language-cache-key", LANGUAGE + "[model.kv_cache]\ntokns = 5\n", 6, "model.kv_cache.tokns", "did you mean 'tokens'"
     ),
     Broken("language-inputs", LANGUAGE + INPUT, 5, "model.inputs", "has its own inputs"),

@@ -105,7 +105,9 @@ def test_inputs_that_are_never_active() -> None:
     given[:, dead] = 0
     found = compensate(chosen, weights, hessian(given), search=False).quantized
     assert np.array_equal(found.values[:, dead.numpy()], quantize(chosen, weights).values[:, dead.numpy()])
-    assert same(compensate(chosen, weights, torch.zeros(96, 96, dtype=torch.float64), search=False).quantized, quantize(chosen, weights))
+    assert same(
+        compensate(chosen, weights, torch.zeros(96, 96, dtype=torch.float64), search=False).quantized, quantize(chosen, weights)
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 5])

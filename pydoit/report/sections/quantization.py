@@ -10,7 +10,7 @@ from pydoit.report.numbers import NONE, percent, relative, shortened, signed, si
 from pydoit.report.reading import number, part, parts
 
 FLOAT_BYTES = 4
-NO_LAYERS = "No figures by layer: weights are rounded to the nearest when they are packed, and only the whole model is compared."
+NO_LAYERS = "No figures by layer: weights are rounded to the nearest in packing, and only the whole model is compared."
 
 
 def quantization(report: Mapping[str, Any]) -> Section:
@@ -24,7 +24,8 @@ def quantization(report: Mapping[str, Any]) -> Section:
     blocks: list[Block] = [Facts([*_scheme(scheme), *_effect(report)])]
     if not layers:
         return Section("quantization", "Quantization", [*blocks, Reason(NO_LAYERS)])
-    numbers = [Column(name, is_number=True) for name in ("before", "after", "error", "error of plain rounding", "SQNR", "speed-up")]
+    names = ("before", "after", "error", "error if rounded to the nearest", "SQNR", "speed-up")
+    numbers = [Column(name, is_number=True) for name in names]
     columns = [Column("layer"), Column("scheme"), *numbers, Column("kept as it is because")]
     table = Table(
         "Layers, their sizes, errors and speeds", columns, [_row(layer) for layer in layers], is_long=len(layers) > 30
