@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -54,8 +54,10 @@ def round_layers(model: Any, config: DecoderConfig, kept: WeightSpec, pieces: Se
         hidden = list(model.model.embed_tokens(given).split(1))
         for index, layer in enumerate(layers):
             run = partial(_outputs, layer, hidden, arguments[index])
-            for parameter, chosen in _int4(config, kept, index):
-                yield _rounded(model, parameter, chosen, run)
+            chosen = dict(_int4(config, kept, index))
+            hessians = _hessians({parameter: _modules(model, parameter)[0] for parameter in chosen}, run)
+            for parameter, form in chosen.items():
+                yield _rounded(_modules(model, parameter), parameter, form, hessians.pop(parameter))
             hidden = run()
 
 
@@ -83,13 +85,16 @@ def _int4(config: DecoderConfig, kept: WeightSpec, layer: int) -> Iterator[tuple
                 yield parameter, chosen
 
 
-def _rounded(model: Any, parameter: Parameter, chosen: WeightFormat, run: Any) -> Rounded:
+def _modules(model: Any, parameter: Parameter) -> list[Any]:
+    return [model.get_submodule(source.removesuffix(".weight")) for source in parameter.sources]
+
+
+def _rounded(modules: list[Any], parameter: Parameter, chosen: WeightFormat, hessian: torch.Tensor) -> Rounded:
     import torch
 
-    modules = [model.get_submodule(source.removesuffix(".weight")) for source in parameter.sources]
     weights = torch.cat([module.weight for module in modules]).numpy()
     try:
-        found = compensate(chosen, weights, _hessian(modules[0], run))
+        found = compensate(chosen, weights, hessian)
     except UserError as error:
         raise UserError(f"quantization: {parameter.name}: {error}") from error
     rounded = torch.from_numpy(dequantize(found.quantized))
@@ -98,21 +103,21 @@ def _rounded(model: Any, parameter: Parameter, chosen: WeightFormat, run: Any) -
     return Rounded(parameter, chosen, found)
 
 
-def _hessian(module: Any, run: Any) -> torch.Tensor:
-    """X^T X of the module's inputs X, float64; products of a piece are float32."""
-    total: Any = 0.0
+def _hessians(modules: Mapping[Parameter, Any], run: Callable[[], Any]) -> dict[Parameter, torch.Tensor]:
+    """X^T X of the inputs X that each module gets in a run, float64; products of a piece are float32."""
+    found: dict[Parameter, Any] = {}
 
-    def add(_module: Any, arguments: Any) -> None:
-        nonlocal total
+    def add(parameter: Parameter, _module: Any, arguments: Any) -> None:
         rows = arguments[0].flatten(0, -2)
-        total = total + (rows.T @ rows).double()
+        found[parameter] = found.get(parameter, 0.0) + (rows.T @ rows).double()
 
-    hook = module.register_forward_pre_hook(add)
+    hooks = [module.register_forward_pre_hook(partial(add, parameter)) for parameter, module in modules.items()]
     try:
         run()
     finally:
-        hook.remove()
-    return total
+        for hook in hooks:
+            hook.remove()
+    return found
 
 
 def _outputs(layer: Any, pieces: Pieces, arguments: Mapping[str, Any]) -> Pieces:

@@ -21,7 +21,7 @@ from pydoit.session import Options, Session
 from pydoit.workspace import open_workspace
 
 SECRET = {"MODELBUILD_CACHE_SECRET": "a secret of this test"}
-COMPILED = ["import", "optimize", "tune", "compile", "weights", "tokenizer"]
+COMPILED = ["import", "optimize", "tune", "compile", "tokenizer", "weights"]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def stages(workspace: TestWorkspace) -> dict[str, dict[str, Any]]:
 
 def test_only_what_was_asked_for_runs_and_all_keys_are_the_same(first: TestWorkspace, second: TestWorkspace) -> None:
     here, there = stages(first), stages(second)
-    needed = COMPILED[:-1]
+    needed = [stage for stage in COMPILED if stage != "tokenizer"]
     assert {name: there[name]["status"] for name in needed} == dict.fromkeys(needed, "hit")
     assert {name: there[name]["status"] for name in ("verify", "profile")} == {"verify": "built", "profile": "built"}
     assert {name: there[name]["key"] for name in needed} == {name: here[name]["key"] for name in needed}
