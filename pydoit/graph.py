@@ -12,7 +12,7 @@ from pydoit.errors import UserError
 from pydoit.nodes import Node
 from pydoit.recipe import Recipe
 from pydoit.recipes import LoadedRecipe
-from pydoit.stages import ASKED_FOR, LANGUAGE_STAGES, STAGES, implementation, load_stage
+from pydoit.stages import LANGUAGE_STAGES, ORDER, STAGES, implementation, load_stage
 from pydoit.workspace import Workspace
 
 
@@ -52,8 +52,8 @@ def make_nodes(workspace: Workspace, loaded: LoadedRecipe, native: str = "") -> 
 
 
 def _stages(recipe: Recipe) -> tuple[str, ...]:
-    asked = {"quantize"} if recipe.model.is_language and recipe.quantization and recipe.quantization.method == "gptq" else set()
-    return tuple(stage for stage in STAGES if stage not in ASKED_FOR or stage in asked)
+    is_compensated = recipe.quantization is not None and recipe.quantization.method == "gptq"
+    return ORDER if recipe.model.is_language and is_compensated else STAGES
 
 
 def _hardware(resolved: target.ResolvedTarget) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pydoit.nodes import Node
 from pydoit.publish import PAGE, REPORT, STATEMENT
 from pydoit.resolve import NO_PINS, Pins, Resolved, describe, resolve
 from pydoit.results import Result
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.store import Store
 from pydoit.workspace import Workspace
 
@@ -36,7 +36,7 @@ class Options:
     """What the command line chose."""
 
     sets: tuple[str, ...] = ()
-    stages: tuple[str, ...] = STAGES
+    stages: tuple[str, ...] = ORDER
     afresh: frozenset[str] = frozenset()
     defer: bool = True
     pins: Mapping[str, Pins] = field(default_factory=dict)
@@ -145,19 +145,19 @@ class Session:
     def node(self, recipe: str, stage: str) -> Node:
         return self.loaded[recipe].nodes[stage]
 
-    def stages(self, recipe: str, chosen: Iterable[str] = STAGES) -> tuple[str, ...]:
+    def stages(self, recipe: str, chosen: Iterable[str] = ORDER) -> tuple[str, ...]:
         """Those of the chosen stages that the recipe has, in their order."""
         wanted = set(chosen)
-        return tuple(stage for stage in STAGES if stage in wanted and stage in self.loaded[recipe].nodes)
+        return tuple(stage for stage in ORDER if stage in wanted and stage in self.loaded[recipe].nodes)
 
     def stages_needed(self, chosen: Sequence[str]) -> tuple[str, ...]:
         """The chosen stages with all that they read, in their order."""
         needed = set(chosen)
-        for stage in reversed(STAGES):
+        for stage in reversed(ORDER):
             for resolved in self.loaded.values():
                 if stage in needed and stage in resolved.nodes:
                     needed |= set(resolved.nodes[stage].reads)
-        return tuple(stage for stage in STAGES if stage in needed)
+        return tuple(stage for stage in ORDER if stage in needed)
 
     def examine(self, recipe: str, stage: str) -> Result | None:
         """What is known of a stage without running anything, its upstream examined first."""
@@ -206,7 +206,7 @@ class Session:
 
     def results(self, recipe: str) -> dict[str, Result]:
         """Results of the recipe's stages so far, in their order."""
-        found = {stage: self.builder.results.get((recipe, stage)) for stage in STAGES}
+        found = {stage: self.builder.results.get((recipe, stage)) for stage in ORDER}
         return {stage: result for stage, result in found.items() if result is not None}
 
     def write_reports(self) -> None:

@@ -14,7 +14,7 @@ from doit.task import Task
 
 from pydoit.console import Console
 from pydoit.session import Session
-from pydoit.stages import ASKED_FOR, STAGES
+from pydoit.stages import ORDER, STAGES
 
 WAKE_SECONDS = 0.2
 DESCRIPTIONS = {
@@ -32,7 +32,7 @@ DESCRIPTIONS = {
 }
 
 
-def make_tasks(session: Session, console: Console, stages: Iterable[str] = STAGES) -> list[Task]:
+def make_tasks(session: Session, console: Console, stages: Iterable[str] = ORDER) -> list[Task]:
     """Tasks of all recipes that the session has loaded."""
     chosen = tuple(stages)
     tasks: list[Task] = []
@@ -47,11 +47,10 @@ def make_tasks(session: Session, console: Console, stages: Iterable[str] = STAGE
 def name_tasks(descriptions: Mapping[str, str]) -> list[Task]:
     """Tasks to be listed, not run: names and descriptions alone, of the stages that every recipe has."""
     tasks: list[Task] = []
-    stages = [stage for stage in STAGES if stage not in ASKED_FOR]
     for recipe, description in descriptions.items():
-        names = [f"{recipe}:{stage}" for stage in stages]
+        names = [f"{recipe}:{stage}" for stage in STAGES]
         tasks.append(Task(recipe, None, task_dep=names, has_subtask=True, doc=description))
-        for stage, name in zip(stages, names, strict=True):
+        for stage, name in zip(STAGES, names, strict=True):
             tasks.append(Task(name, None, subtask_of=recipe, doc=DESCRIPTIONS[stage]))
     return tasks
 

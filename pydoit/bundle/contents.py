@@ -19,7 +19,7 @@ from pydoit.remote.signing import SCHEMA, Trust
 from pydoit.resolve import read_document
 from pydoit.session import Session
 from pydoit.settings import FILE_NAME
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.store import Entry, blob_name, encode_entry, entry_name
 
 MEASURED = ("verify", "profile")
@@ -104,7 +104,7 @@ def _still_read(stage: str, entry: Entry, nodes: Mapping[str, Node], carried: Ma
     """The output files that a stage may read which is not done, or not where the bundle goes to; all of a package."""
     if stage == "package":
         return set(entry.outputs)
-    readers = [nodes[name] for name in STAGES if name in nodes and (name in READERS or name not in carried)]
+    readers = [nodes[name] for name in ORDER if name in nodes and (name in READERS or name not in carried)]
     return {name for node in readers for name in select(entry.outputs, node.reads.get(stage, ()))}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydoit.errors import UserError
 from pydoit.keys import canonical
 from pydoit.remote.signing import Trust
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.store import blob_name, entry_name
 from pydoit.workspace import NAME
 
@@ -128,7 +128,7 @@ def _recipe(name: str, value: Any, files: Mapping[str, Member]) -> PackedRecipe:
     stages = {}
     for stage, item in value["stages"].items():
         key, carried = item["key"], item["carried"]
-        if stage not in STAGES or not _SHA256.fullmatch(key) or type(carried) is not bool or entry_name(key) not in files:
+        if stage not in ORDER or not _SHA256.fullmatch(key) or type(carried) is not bool or entry_name(key) not in files:
             raise ValueError(f"stage {stage!r} of {name}")
         stages[stage] = PackedStage(key, carried)
     return PackedRecipe(str(value["arch"]), stages)

@@ -30,7 +30,7 @@ from pydoit.nearest import nearest
 from pydoit.resolve import Pins
 from pydoit.results import Result
 from pydoit.session import Options, Session
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.tasks import Reporter, WakefulQueue, make_tasks
 from pydoit.workspace import open_workspace
 
@@ -231,9 +231,9 @@ def chosen_stages(text: str) -> tuple[str, ...]:
     """The stages of `--stages`, all without it; `UserError` for an unknown one."""
     chosen = tuple(name.strip() for name in text.split(",")) if text else ()
     for name in chosen:
-        if name not in STAGES:
-            raise UserError(f"--stages {text}: there is no stage {name!r}; {nearest(name, list(STAGES))}")
-    return chosen or STAGES
+        if name not in ORDER:
+            raise UserError(f"--stages {text}: there is no stage {name!r}; {nearest(name, list(ORDER))}")
+    return chosen or ORDER
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

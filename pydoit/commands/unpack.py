@@ -10,7 +10,7 @@ from typing import Any
 from pydoit.commands.base import EXIT_FAILED, EXIT_GOOD, TRACEBACK, ModelbuildCommand
 from pydoit.commands.build import Build, chosen_stages
 from pydoit.errors import UserError
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.workspace import find_root
 
 INTO = {"name": "into", "long": "into", "short": "", "type": str, "default": "",
@@ -49,7 +49,7 @@ class Unpack(ModelbuildCommand):
             sys.stdout.write(f"wrote {name}\n")
         faults = adopt(unpacked)
         for recipe, packed in unpacked.index.recipes.items():
-            carried = [stage for stage in STAGES if stage in packed.stages and packed.stages[stage].is_carried]
+            carried = [stage for stage in ORDER if stage in packed.stages and packed.stages[stage].is_carried]
             sys.stdout.write(f"{recipe}: {', '.join(carried)}\n")
         sys.stderr.write("".join(f"{line}\n" for line in faults))
         if faults or not stages:

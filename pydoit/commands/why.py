@@ -10,7 +10,7 @@ from pydoit.commands.plan import make_plan
 from pydoit.errors import UserError
 from pydoit.nearest import nearest
 from pydoit.session import Options, Session
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.workspace import open_workspace
 
 
@@ -23,9 +23,9 @@ class Why(ModelbuildCommand):
     def run(self, options: dict[str, Any], arguments: list[str]) -> int:
         if not 1 <= len(arguments) <= 2:
             raise UserError("doit why takes a recipe and perhaps a stage; write `doit why RECIPE [STAGE]`")
-        recipe, stages = arguments[0], tuple(arguments[1:]) or STAGES
-        if stages[0] not in STAGES:
-            raise UserError(f"there is no stage {stages[0]!r}; {nearest(stages[0], list(STAGES))}")
+        recipe, stages = arguments[0], tuple(arguments[1:]) or ORDER
+        if stages[0] not in ORDER:
+            raise UserError(f"there is no stage {stages[0]!r}; {nearest(stages[0], list(ORDER))}")
         session = Session(open_workspace(), Options(sets=tuple(options["set"])))
         session.open([recipe])
         for error in session.broken.values():

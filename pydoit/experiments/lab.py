@@ -19,7 +19,7 @@ from pydoit.passes.info import Entry
 from pydoit.passes.order import Setting
 from pydoit.results import Result
 from pydoit.session import Options, Session
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.workspace import Workspace
 
 RUNNABLE = ("fetch", "import", "optimize", "tune", "compile", "tokenizer", "quantize", "weights")
@@ -77,7 +77,7 @@ class Lab:
 
     def open(self, sets: Sequence[str] = (), afresh: frozenset[str] = frozenset()) -> Session:
         """A session of the recipe with further assignments; raises the recipe's error."""
-        session = Session(self.workspace, Options((*self.sets, *sets), STAGES, afresh))
+        session = Session(self.workspace, Options((*self.sets, *sets), ORDER, afresh))
         session.open([self.recipe])
         for error in session.broken.values():
             raise error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pydoit.report.measured import judged
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.workspace import Workspace
 
 SCHEMA = 1
@@ -26,7 +26,7 @@ def make_report(workspace: Workspace, recipe: str, target: Mapping[str, Any], st
         "target": dict(target),
         "stages": [
             {"name": name, **{field: stages[name].get(field) for field in ("status", "key", "seconds", "reason")}}
-            for name in STAGES
+            for name in ORDER
             if name in stages
         ],
         "library": _library(workspace, recipe, package),
@@ -35,7 +35,7 @@ def make_report(workspace: Workspace, recipe: str, target: Mapping[str, Any], st
         "diagnosis": diagnosis,
         "measurements": {
             MEASURED_AS.get(name, name): stages[name]["measurements"]
-            for name in STAGES
+            for name in ORDER
             if name not in ("verify", "profile") and stages.get(name, {}).get("measurements")
         },
     }

@@ -14,7 +14,7 @@ from pydoit.errors import StageError
 from pydoit.reproduce.difference import differences
 from pydoit.reproduce.surroundings import BOTH, Surroundings, command, copy_workspace, environment, fake_clock, varied
 from pydoit.session import Session
-from pydoit.stages import STAGES
+from pydoit.stages import ORDER
 from pydoit.store import Store
 
 
@@ -115,7 +115,7 @@ def _kept(twin: Twin, outputs: Mapping[str, str], name: str, keep: Path) -> Any:
 
 
 def _first_difference(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]) -> str:
-    for stage in STAGES:
+    for stage in ORDER:
         one, two = first.get(stage, {}), second.get(stage, {})
         names = sorted(name for name in {*one, *two} if one.get(name) != two.get(name))
         if names:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pydoit.frozen import Frozen
 
-STAGES = (
+ORDER = (
     "fetch", "import", "optimize", "tune", "compile", "tokenizer", "quantize", "weights", "verify", "profile", "package",
 )  # fmt: skip
 
-# Stages that only recipes have which ask for what they do.
-ASKED_FOR = frozenset({"quantize"})
+# Every recipe has these; the others are for recipes that ask for what they do.
+STAGES = tuple(stage for stage in ORDER if stage != "quantize")
 
 # Language models differ in what these stages do; each has its own module of the same shape.
 LANGUAGE_STAGES = frozenset({"import", "optimize", "quantize", "weights", "verify", "profile"})
