@@ -40,7 +40,7 @@ def stage_values(stage: str, recipe: Recipe, target: dict[str, Any], order: list
         chosen = {"text": named if seed is None else None}
         return {"source": recipe.model.source, "seed": seed, "kept": values["kept"], **chosen}
     if stage == "profile":
-        profile = recipe.profile.model_dump(mode="json")
+        profile = recipe.profile.model_dump(mode="json", exclude={"concurrency"})
         return {"cache": values["cache"], "seed": recipe.verify.seed, "target": target, **profile}
     return values
 
@@ -112,6 +112,8 @@ def faults(recipe: Recipe) -> Iterator[tuple[KeyPath, str]]:
          'language models run on CPUs in "float32" or "bfloat16"; choose one'),
     )  # fmt: skip
     yield from ((path, text) for applies, path, text in rules if applies)
+    if recipe.profile.concurrency:
+        yield ("profile", "concurrency"), "a language model decodes sequences together; use profile.shapes.sequences"
     for name in recipe.profile.shapes:
         if name not in SWEPT:
             yield ("profile", "shapes", name), f"a language model is measured over {', '.join(SWEPT)}; use one of them"

@@ -10,20 +10,31 @@ from statistics import fmean, median
 from typing import Any
 
 Call = Callable[[], Any]
+TAIL = 100
+"""Least number of times that a 99th percentile is read from."""
 
 
 def statistics(times: list[float]) -> dict[str, float | int]:
-    """Median, 95th percentile, least, mean, largest and number of times, in their unit."""
+    """Median, 95th and 99th percentile, least, mean, largest and number of times, in their unit.
+
+    The 99th percentile of fewer than `TAIL` times would be their largest; it is left out.
+    """
     ordered = sorted(times)
-    rank = math.ceil(0.95 * len(ordered)) - 1
+    tail = {"p99": _percentile(ordered, 0.99)} if len(ordered) >= TAIL else {}
     return {
         "median": median(ordered),
-        "p95": ordered[rank],
+        "p95": _percentile(ordered, 0.95),
+        **tail,
         "min": ordered[0],
         "mean": fmean(ordered),
         "max": ordered[-1],
         "n": len(ordered),
     }
+
+
+def _percentile(ordered: Sequence[float], part: float) -> float:
+    """The least of the times that at least `part` of them do not exceed."""
+    return ordered[math.ceil(part * len(ordered)) - 1]
 
 
 def reset_peak_memory() -> None:

@@ -323,6 +323,8 @@ class Profile(Frozen):
     """Timed calls."""
     shapes: dict[Symbol, tuple[Extent, ...]] = Field(default_factory=dict)
     """Extents to sweep for symbolic dimensions; language models have `prompt`, `context` and `sequences`."""
+    concurrency: tuple[Annotated[int, Field(ge=1, le=256, strict=True)], ...] = ()
+    """Clients that call at the same time, each in a thread with a session of its own: latency and throughput of each number."""
 
 
 class Gate(Frozen):

@@ -84,6 +84,9 @@ BROKEN = [
     Broken("plain-http", ONNX.replace("recipes/tiny.toml", "http://x.org/m.onnx"), 4, "model.path", "https"),
     Broken("weights-form", BASE.replace("random:0", "random:x"), 5, "model.weights", "malformed"),
     Broken("weights-for-onnx", ONNX.replace(INPUT, 'weights = "random:1"\n' + INPUT), 5, "model.weights", "architecture"),
+    Broken(
+        "language-clients", LANGUAGE + "[profile]\nconcurrency = [2]\n", 6, "profile.concurrency", "profile.shapes.sequences"
+    ),
     Broken("language-constants", LANGUAGE + "constants = { sr = 1 }\n", 5, "model.constants", "has its own inputs"),
     Broken("language-outputs", LANGUAGE + 'outputs = ["x"]\n', 5, "model.outputs", "has one output"),
     Broken(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Model:
     """A compiled model with its weights; call it with inputs by name.
 
     `model(x=array)` returns {name: array}. Inputs are used where they lie if they are contiguous and 64-byte aligned,
-    else copied once; outputs own their memory. Not for several threads at once: one Model a thread.
+    else copied once; outputs own their memory. Not for several threads at once: one `session()` a thread.
     """
 
     def __init__(
@@ -65,6 +66,17 @@ class Model:
         files = [weights] if isinstance(weights, Path) else weights
         self._weights = _ordered_weights(files, params, self._ffi)
         runtime_library.prepare(self._module, self._weights, threads)
+
+    def session(self, threads: int = 0) -> Model:
+        """The same model for the calling thread, which no other may use: library and weights are shared, workspace is not.
+
+        `threads` is the size of the calling thread's pool; 0: one for each usable CPU.
+        """
+        runtime_library.set_threads(threads)
+        session = copy.copy(self)
+        session._machine = runtime_library.start_machine(self._module)  # noqa: SLF001 - a Model too
+        session._function = session._machine[self.entry]  # noqa: SLF001
+        return session
 
     def __call__(self, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Run once; raises UserError for an unknown or missing name, a wrong dtype or a wrong shape."""

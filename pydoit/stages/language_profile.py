@@ -176,11 +176,20 @@ def _decode(model: Any, spec: Spec, context: int, count: int) -> dict[str, Any]:
         started = time.perf_counter()
         model.decode(sequences, [int(tokens[number % context])] * count)
         times.append((time.perf_counter() - started) * 1000.0)
+    occupied = _occupied(model.pool)
     for sequence in sequences:
         model.drop(sequence)
     measured = statistics(times[min(spec.warmup, steps - 1) :])
     rate = 1000.0 * count / measured["median"]
-    return {"context": context, "sequences": count, "latency_ms": measured, "tokens_per_second": rate}
+    return {"context": context, "sequences": count, "latency_ms": measured, "tokens_per_second": rate, "kv_cache": occupied}
+
+
+def _occupied(pool: Any) -> dict[str, float]:
+    """Parts of the KV cache: `utilization`, held by sequences; `fragmentation`, of that what holds no token yet."""
+    tables = [pool.table(sequence) for sequence in pool.sequences]
+    held = sum(len(table) for table in tables) * pool.page_size
+    tokens = sum(pool.length(sequence) - pool.start(sequence) for sequence in pool.sequences)
+    return {"utilization": held / (pool.pages * pool.page_size), "fragmentation": 1.0 - tokens / held}
 
 
 def _room(model: Any, count: int) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -46,6 +48,8 @@ class Spec(Frozen):
     """Calls before the timed ones."""
     repeat: int = 30
     """Timed calls."""
+    concurrency: tuple[int, ...] = ()
+    """Numbers of clients that call at the same time."""
     target: ResolvedTarget = ResolvedTarget(kind="cpu", arch="native")
     """What the library was compiled for; its thread count is used."""
 
@@ -69,6 +73,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
     times = _times(model, sample, spec)
     peak = peak_memory()
     sweep = [_measured_at(model, spec, {**largest, **extents}) for extents in _combinations(spec.shapes)]
+    together = [_together(model, sample, spec, clients) for clients in spec.concurrency]
     threads = spec.target.threads or len(os.sched_getaffinity(0))
     return {
         "device": cpu_name(),
@@ -80,6 +85,7 @@ def run(spec: Spec, inputs: Mapping[str, Path], out: Path) -> dict[str, Any]:
         "first_call_ms": first_call * 1000.0,
         "extents": largest,
         "sweep": sweep,
+        "concurrency": together,
         **_traced(model, model.bind(sample), tracer, threads, median(times), inputs["compile"] / FILE),
     }
 
@@ -112,6 +118,44 @@ def _measured_at(model: Any, spec: Spec, extents: dict[str, int]) -> dict[str, A
     return {"extents": extents, "latency_ms": statistics(times), "throughput": 1000.0 / fmean(times)}
 
 
+def _together(model: Model, sample: dict[str, Any], spec: Spec, clients: int) -> dict[str, Any]:
+    """Latency of a call, and calls a second, while `clients` threads make `repeat` calls each, one after the other.
+
+    They begin together after their warm-up. Calls a second are those that end while all clients still call.
+    """
+    begin = threading.Barrier(clients)
+
+    def client() -> list[tuple[float, float]]:
+        try:
+            call = model.session(spec.target.threads).bind(sample)
+            for _number in range(max(spec.warmup, 1)):
+                call()
+        except BaseException:
+            begin.abort()
+            raise
+        begin.wait()
+        return [_interval(call) for _number in range(spec.repeat)]
+
+    with ThreadPoolExecutor(clients) as pool:
+        futures = [pool.submit(client) for _ in range(clients)]
+    faults = [fault for future in futures if (fault := future.exception()) is not None]
+    for fault in sorted(faults, key=lambda item: isinstance(item, threading.BrokenBarrierError)):
+        raise fault  # the others only waited in vain
+    calls = [future.result() for future in futures]
+    first = min(own[0][0] for own in calls)
+    last = min(own[-1][1] for own in calls)
+    ended = sum(end <= last for own in calls for _start, end in own)
+    times = [(end - start) * 1000.0 for own in calls for start, end in own]
+    return {"clients": clients, "latency_ms": statistics(times), "throughput": ended / (last - first)}
+
+
+def _interval(call: Call) -> tuple[float, float]:
+    """When a call began and when it ended, in seconds."""
+    start = time.perf_counter()
+    call()
+    return start, time.perf_counter()
+
+
 def _combinations(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
     if not shapes:
         return []
@@ -126,7 +170,6 @@ def _times(model: Any, sample: dict[str, Any], spec: Spec) -> list[float]:
     return [_milliseconds(call) for _ in range(spec.repeat)]
 
 
-def _milliseconds(call: Any) -> float:
-    start = time.perf_counter()
-    call()
-    return (time.perf_counter() - start) * 1000.0
+def _milliseconds(call: Call) -> float:
+    start, end = _interval(call)
+    return (end - start) * 1000.0

@@ -23,6 +23,10 @@ def profiled(spec: dict[str, Any], out: dict[str, Path], folder: Path) -> list[t
     values = {"cache": spec["cache"], "shapes": shapes, "target": CPU, "warmup": 1, "repeat": 30}
     measured = language_profile.run(language_profile.Spec.model_validate(values), out, folder)
     assert all(case["tokens_per_second"] > 0 for case in (*measured["prefill"], *measured["decode"]))
+    for case in measured["decode"]:
+        held = case["kv_cache"]
+        assert 0 < held["utilization"] <= 1
+        assert 0 <= held["fragmentation"] < 1
     return [(case["context"], case["sequences"]) for case in measured["decode"]]
 
 

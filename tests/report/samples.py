@@ -138,7 +138,8 @@ def language_report() -> dict[str, Any]:
     report["profile"] = {
         "device": report["profile"]["device"], "threads": 2, "latency_ms": spread, "throughput": 29.6,
         "prefill": [{"prompt": size, "latency_ms": scaled(size / 20), "tokens_per_second": 590.0 - size / 8} for size in (128, 512)],
-        "decode": [{"context": 128, "sequences": count, "latency_ms": scaled(1 + count / 6), "tokens_per_second": 29.6 * count * 0.8}
+        "decode": [{"context": 128, "sequences": count, "latency_ms": scaled(1 + count / 6), "tokens_per_second": 29.6 * count * 0.8,
+                    "kv_cache": {"utilization": count / 8, "fragmentation": 0.0625}}
                    for count in (1, 4, 8)],
         "load_ms": 812.5, "weight_bytes": 144_000_000, "cache_bytes": 94_371_840, "peak_memory_bytes": 411_000_000, "passed": True,
     }  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydoit.report.blocks import Block, Cell, Column, Facts, Figure, Reason, Section, Table
-from pydoit.report.numbers import counted, milliseconds, shortened, significant, size
+from pydoit.report.numbers import counted, milliseconds, percent, shortened, significant, size
 from pydoit.report.plots import latency as plot
 from pydoit.report.reading import amount, number, part, parts
 from pydoit.report.status import status_text
@@ -26,6 +26,10 @@ def latency(report: Mapping[str, Any]) -> Section:
     if decode:
         named = [(f"{item.get('sequences')} × {item.get('context')}", item) for item in decode]
         blocks += _cases("Decode", "sequences × tokens of context", named)
+        blocks += _occupancy(named)
+    together = [(str(item.get("clients")), item) for item in parts(profile.get("concurrency"))]
+    if together:
+        blocks += _cases("Concurrency", "clients that call at the same time", together)
     if sweep:
         named = [(_extents(item), item) for item in sweep]
         blocks += _cases("Other extents", "extents of the inputs", named)
@@ -37,7 +41,8 @@ def latency(report: Mapping[str, Any]) -> Section:
 def _facts(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
     spread = part(profile, "latency_ms")
     shown = [(name, milliseconds(spread.get(key))) for name, key in (
-        ("median", "median"), ("95th percentile", "p95"), ("least", "min"), ("mean", "mean"), ("largest", "max"))]  # fmt: skip
+        ("median", "median"), ("95th percentile", "p95"), ("99th percentile", "p99"), ("least", "min"), ("mean", "mean"),
+        ("largest", "max")) if key != "p99" or number(spread.get(key)) is not None]  # fmt: skip
     shown.append(("timed calls (n)", significant(spread.get("n"))))
     unit = "tokens/s" if parts(profile.get("decode")) else "calls/s"
     shown.append(("throughput", f"{significant(profile.get('throughput'))} {unit}"))
@@ -64,6 +69,15 @@ def _cases(title: str, axis: str, named: Sequence[tuple[str, Mapping[str, Any]]]
     columns = [Column(axis), *(Column(name, is_number=True) for name in ("median", "p95", "n", "per second"))]
     rows = [_row(label, item) for label, item in named]
     return [*figure, Table(f"{title}, by {axis}", columns, rows)]
+
+
+def _occupancy(named: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Block]:
+    """How much of the KV cache the cases held; older reports do not say."""
+    told = [(label, part(item, "kv_cache")) for label, item in named if part(item, "kv_cache")]
+    columns = [Column("sequences × tokens of context"), Column("held", is_number=True), Column("of it empty", is_number=True)]
+    rows = [[Cell(label), Cell(percent(held.get("utilization"))), Cell(percent(held.get("fragmentation")))]
+            for label, held in told]  # fmt: skip
+    return [Table("KV cache at the end of each case", columns, rows)] if rows else []
 
 
 def _case(label: str, item: Mapping[str, Any]) -> plot.Case:
