@@ -28,6 +28,8 @@ MODE = 0o100644
 _END = struct.Struct("<4s4H2LH")
 _LARGE_END_PLACE, _LARGE_END = struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
 _DIRECTORY_BYTES_PER_MEMBER = 2200
+_DAMAGE = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OverflowError, struct.error, OSError)
+"""What zipfile raises for bytes that are no archive, when it opens one and when it reads a member alike."""
 
 
 def write_archive(path: Path, index: bytes, files: Mapping[str, Member], sources: Mapping[str, Path | bytes]) -> None:
@@ -86,7 +88,7 @@ class Archive:
             _refuse_strange_end(self._file)
             self._zip = zipfile.ZipFile(self._file)
             self._members = _checked(self._zip.infolist(), path.stat().st_size)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OSError) as error:
+        except _DAMAGE as error:
             self._file.close()
             raise UserError(f"{path.name}: not a bundle ({error}); pack or download it again") from None
 
@@ -132,7 +134,7 @@ class Archive:
             with self._zip.open(self._members[name]) as source:
                 while piece := source.read(PIECE_BYTES):
                     yield piece
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        except _DAMAGE as error:
             raise UserError(f"{self.path.name}: {name} is damaged ({error}); pack or download it again") from None
 
 

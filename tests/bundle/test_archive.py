@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import resource
@@ -111,6 +112,19 @@ def test_our_writer_makes_what_our_reader_takes(bundle: Bundle) -> None:
     with Archive(bundle.path) as opened:
         opened.expect(files)
         assert opened.index() == bundle.index()
+
+
+def test_any_byte_may_be_another_and_the_end_may_be_missing(bundle: Bundle) -> None:
+    bundle.data = {"workspace/modelbuild.toml": SETTINGS}
+    files = {name: member(data) for name, data in bundle.data.items()}
+    write_archive(bundle.path, b"index", files, bundle.data)
+    whole = bundle.path.read_bytes()
+    changed = [whole[:place] + bytes([byte]) + whole[place + 1 :] for place in range(len(whole)) for byte in (0, 0x7F, 0xFF)]
+    for data in [*changed, *(whole[:size] for size in range(len(whole)))]:
+        bundle.path.write_bytes(data)
+        with contextlib.suppress(UserError), Archive(bundle.path) as opened:
+            opened.expect(files)
+            assert opened.read("workspace/modelbuild.toml", files["workspace/modelbuild.toml"]) == SETTINGS
 
 
 NAMES = ["../escaped", "/escaped", "workspace/../../escaped", "workspace//x", "workspace/./x", "workspace", "workspace/", "x",
