@@ -110,10 +110,10 @@ def faults(recipe: Recipe) -> Iterator[tuple[KeyPath, str]]:
          'language models run on cuda in "bfloat16" or "float16"; choose one'),
         (not cuda and recipe.target.precision == "float16", ("target", "precision"),
          'language models run on CPUs in "float32" or "bfloat16"; choose one'),
+        (bool(recipe.profile.concurrency), ("profile", "concurrency"),
+         "a language model decodes sequences together; use profile.shapes.sequences"),
     )  # fmt: skip
     yield from ((path, text) for applies, path, text in rules if applies)
-    if recipe.profile.concurrency:
-        yield ("profile", "concurrency"), "a language model decodes sequences together; use profile.shapes.sequences"
     for name in recipe.profile.shapes:
         if name not in SWEPT:
             yield ("profile", "shapes", name), f"a language model is measured over {', '.join(SWEPT)}; use one of them"

@@ -35,8 +35,8 @@ constexpr int kLanes = 8;
 #else
 constexpr int kLanes = 4;
 #endif
-typedef float Vector __attribute__((vector_size(kLanes * 4), aligned(kLanes * 4)));
-typedef int32_t Integers __attribute__((vector_size(kLanes * 4), aligned(kLanes * 4)));
+typedef float Vector __attribute__((vector_size(kLanes * 4)));
+typedef int32_t Integers __attribute__((vector_size(kLanes * 4)));
 
 volatile float sink;
 

@@ -186,10 +186,10 @@ def _decode(model: Any, spec: Spec, context: int, count: int) -> dict[str, Any]:
 
 def _occupied(pool: Any) -> dict[str, float]:
     """Parts of the KV cache: `utilization`, held by sequences; `fragmentation`, of that what holds no token yet."""
-    tables = [pool.table(sequence) for sequence in pool.sequences]
-    held = sum(len(table) for table in tables) * pool.page_size
+    capacity = pool.pages * pool.page_size
+    held = capacity - pool.free_tokens
     tokens = sum(pool.length(sequence) - pool.start(sequence) for sequence in pool.sequences)
-    return {"utilization": held / (pool.pages * pool.page_size), "fragmentation": 1.0 - tokens / held}
+    return {"utilization": held / capacity, "fragmentation": 1.0 - tokens / held}
 
 
 def _room(model: Any, count: int) -> int:

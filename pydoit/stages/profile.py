@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydoit.frozen import Frozen
 from pydoit.importers.spec import Dim, Input
-from pydoit.measure import Call, peak_memory, reset_peak_memory, statistics
+from pydoit.measure import Call, peak_memory, reset_peak_memory, sample_of, statistics
 from pydoit.profiling import FILE
 from pydoit.profiling.kernels import summarize
 from pydoit.target import ResolvedTarget
@@ -167,9 +167,4 @@ def _times(model: Any, sample: dict[str, Any], spec: Spec) -> list[float]:
     call = model.bind(sample)
     for _ in range(spec.warmup):
         call()
-    return [_milliseconds(call) for _ in range(spec.repeat)]
-
-
-def _milliseconds(call: Call) -> float:
-    start, end = _interval(call)
-    return (end - start) * 1000.0
+    return [sample_of(call, 1) for _ in range(spec.repeat)]
